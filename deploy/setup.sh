@@ -1,7 +1,6 @@
 # shellcheck shell=sh
-# What quickstart, test, .ci/run and the grpcurl test have in common; sourced with ROOT set and the working directory
-# there. Installs what is missing, builds, and ends what was started here, by its pid, also on Ctrl-C. Writes nothing
-# outside build/ but through apt-get.
+# Sourced by quickstart, test, .ci/run and the grpcurl test, in the tree's root, with ROOT set. Installs what is missing,
+# builds, and ends what was started here, by its pid, also on Ctrl-C. Only apt-get writes outside build/.
 # Exit codes: 0 done, 1 job or test failed, 2 usage, 3 needs root, 4 offline with something missing.
 
 VENV=$ROOT/build/venv
@@ -52,7 +51,7 @@ run() {
 }
 
 # The first line of LOG in which a tool says what went wrong.
-first_error() { grep -m1 -iE '^(E:|Err:|ERROR|W:.*fail|.*error:)' "$1" || tail -n 1 "$1"; }
+first_error() { grep -m1 -E '^(E:|ERROR)|error:' "$1" || grep -m1 -iE '^(W:|Err)|fail' "$1" || tail -n 1 "$1"; }
 
 check_system() {
   # shellcheck source=/dev/null
@@ -75,14 +74,14 @@ check_grpc() {
   esac
 }
 
-# install_packages [MORE...]: what is missing of PACKAGES and MORE. Nothing missing: no network, no root.
+# What is missing of PACKAGES. Nothing missing: no network, no root.
 install_packages() {
   check_system
   # shellcheck disable=SC2086
-  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' $PACKAGES "$@" 2>/dev/null |
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' $PACKAGES 2>/dev/null |
     sed -n 's/^installed //p' | tr '\n' ' ')
   missing=''
-  for package in $PACKAGES "$@"; do
+  for package in $PACKAGES; do
     case " $installed" in *" $package "*) ;; *) missing="$missing $package" ;; esac
   done
   check_grpc
@@ -122,6 +121,7 @@ install_venv() {
   done
   printf '%s\n' "$pins" >"$VENV/stamp"
 }
+install_missing() { mkdir -p build; install_packages; install_venv; }
 
 # build PRESET [TARGET...]: configured and built; a folder configured for another place is begun anew.
 build() {
