@@ -19,10 +19,10 @@ die() {  # die CODE SENTENCE
 
 # stop PID: asks the process, or the group that it leads, to end; insists after 15 s.
 stop() {
-  kill -TERM -- "-$1" 2>/dev/null || kill -TERM "$1" 2>/dev/null || return 0
+  kill -s TERM -- "-$1" 2>/dev/null || kill -TERM "$1" 2>/dev/null || return 0
   left=150
   while kill -0 "$1" 2>/dev/null && [ "$left" -gt 0 ]; do sleep 0.1; left=$((left - 1)); done
-  kill -KILL -- "-$1" 2>/dev/null || true
+  kill -s KILL -- "-$1" 2>/dev/null || true
 }
 stop_daemon() {  # the daemon alone is asked: it ends its workers itself
   [ -n "$DAEMON" ] || return 0
