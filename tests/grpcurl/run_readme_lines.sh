@@ -32,7 +32,7 @@ answered() { [ -s "$out" ] && tr -d ' \n' <"$out" | grep -qF -- "$1"; }
 # A terminal's Ctrl-C reaches the whole line; a background command of a script ignores it unless told otherwise.
 hold() { setsid env --default-signal=INT "$@" >"$out" 2>&1 </dev/null & CHILD=$!; }
 interrupt() {  # interrupt SIGNAL
-  kill -s "$1" -- "-$CHILD"
+  kill -s "$1" -- "-$CHILD" 2>/dev/null || fail "the stream ended by itself: $line"
   wait "$CHILD" || true
   CHILD=''
 }
@@ -93,7 +93,7 @@ $line"
   url=http://backendd
   case $line in
     *' list') same="buf curl --list-services $url" ;;
-    *' describe '*) same="buf curl --list-methods $url/${line##* }" ;;
+    *' describe '*) same="buf curl --list-methods $url" ;;
     *) same=$(printf '%s' "$line" | sed "s|^grpcurl -plaintext -unix|buf curl|; s|\\\$S |$url/|") ;;
   esac
   same="$same --protocol grpc --unix-socket $socket"
