@@ -51,7 +51,7 @@ run() {
 }
 
 # The first line of LOG in which a tool says what went wrong.
-first_error() { grep -m1 -E '^(E:|ERROR)|error:' "$1" || grep -m1 -iE '^(W:|Err)|fail' "$1" || tail -n 1 "$1"; }
+first_error() { grep -m1 -E '^(E:|ERROR)|error:|connection broken' "$1" || grep -m1 -iE '^(W:|Err)|fail' "$1" || tail -n 1 "$1"; }
 
 check_system() {
   # shellcheck source=/dev/null
