@@ -11,11 +11,7 @@ PACKAGES="ca-certificates ccache cmake g++ grpc-proto libabsl-dev libbenchmark-d
 CHILD='' DAEMON=''
 
 say() { printf '== %s\n' "$*"; }
-die() {  # die CODE SENTENCE
-  code=$1; shift
-  printf 'error: %s\n' "$*" >&2
-  exit "$code"
-}
+die() { printf 'error: %s\n' "$2" >&2; exit "$1"; }  # die CODE SENTENCE
 
 # stop PID: asks the process, or the group that it leads, to end; insists after 15 s.
 stop() {
@@ -60,8 +56,7 @@ check_system() {
     'debian 12 x86_64' | 'ubuntu 24.04 x86_64') ;;
     *) say "warning: made for Debian 12 and Ubuntu 24.04 on x86_64, not for $system; trying all the same" ;;
   esac
-  # shellcheck disable=SC2086
-  command -v dpkg-query >/dev/null || die 3 "no dpkg here; install by hand what these hold:" $PACKAGES
+  command -v dpkg-query >/dev/null || die 3 "no dpkg here; install by hand what these hold: $PACKAGES"
 }
 
 # The wire code needs gRPC 1.51; an older one, installed or on offer, is refused before anything is built.
@@ -93,13 +88,13 @@ install_packages() {
 apt-get update && apt-get install -y --no-install-recommends$missing"
   fi
   log=$ROOT/build/install.log
-  keep='-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold'  # never ask about a changed file
+  unasked='-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold'
   # shellcheck disable=SC2086
   if ! { # an interrupted dpkg is mended first
     $as_root dpkg --force-confdef --force-confold --configure -a
     $as_root DEBIAN_FRONTEND=noninteractive apt-get update
     $as_root DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get install -y --no-install-recommends \
-      -o DPkg::Lock::Timeout=120 $keep $missing
+      -o DPkg::Lock::Timeout=120 $unasked $missing
   } >"$log" 2>&1 </dev/null; then
     die 4 "could not install$missing: $(first_error "$log") (all of it: $log)"
   fi
@@ -121,7 +116,12 @@ install_venv() {
   done
   printf '%s\n' "$pins" >"$VENV/stamp"
 }
-install_missing() { mkdir -p build; install_packages; install_venv; }
+install_missing() {
+  mkdir -p build
+  [ -w build ] || die 1 "$ROOT/build belongs to another user: remove it, or run this as $(stat -c %U build)"
+  install_packages
+  install_venv
+}
 
 # build PRESET [TARGET...]: configured and built; a folder configured for another place is begun anew.
 build() {
