@@ -1,5 +1,5 @@
-// Injected time. Leases, TTLs and deadlines run on steady time (CLOCK_MONOTONIC; a suspend does not count);
-// wall time is for people's eyes only.
+// Injected time. Leases, TTLs and deadlines run on steady time (CLOCK_MONOTONIC; a suspend does not
+// count); wall time is for people's eyes only.
 #ifndef BACKENDD_SHARED_CLOCK_H_
 #define BACKENDD_SHARED_CLOCK_H_
 

@@ -7,12 +7,18 @@ namespace backendd {
 
 absl::string_view TypeName(FlagType type) {
   switch (type) {
-    case FlagType::kNone: return "none";
-    case FlagType::kBool: return "bool";
-    case FlagType::kInt: return "int";
-    case FlagType::kText: return "text";
-    case FlagType::kList: return "list";
-    case FlagType::kPair: return "pair";
+    case FlagType::kNone:
+      return "none";
+    case FlagType::kBool:
+      return "bool";
+    case FlagType::kInt:
+      return "int";
+    case FlagType::kText:
+      return "text";
+    case FlagType::kList:
+      return "list";
+    case FlagType::kPair:
+      return "pair";
   }
   return "none";
 }

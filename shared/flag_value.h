@@ -12,7 +12,8 @@
 
 namespace backendd {
 
-// `none` is a value (an fp32 precision that asks its parent, an absent version), not the absence of one.
+// `none` is a value (an fp32 precision that asks its parent, an absent version), not the absence of
+// one.
 struct None {
   friend constexpr auto operator<=>(None, None) = default;
 };

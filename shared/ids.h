@@ -41,7 +41,8 @@ template <class IdType>
 IdType RandomId() {
   uint64_t value = 0;
   while (value == 0) {
-    if (getrandom(&value, sizeof value, 0) != sizeof value) std::abort();  // cannot fail for 8 bytes once booted
+    if (getrandom(&value, sizeof value, 0) != sizeof value)
+      std::abort();  // cannot fail for 8 bytes once booted
   }
   return IdType(value);
 }

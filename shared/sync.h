@@ -1,5 +1,6 @@
-// Locks of the whole project. std::mutex underneath, because ThreadSanitizer sees it (Debian's Abseil is not
-// instrumented, so absl::Mutex makes correct code look racy); clang's thread-safety annotations on top.
+// Locks of the whole project. std::mutex underneath, because ThreadSanitizer sees it (Debian's
+// Abseil is not instrumented, so absl::Mutex makes correct code look racy); clang's thread-safety
+// annotations on top.
 #ifndef BACKENDD_SHARED_SYNC_H_
 #define BACKENDD_SHARED_SYNC_H_
 

@@ -15,8 +15,22 @@ struct DTypeRow {
   size_t bytes;
 };
 constexpr std::array<DTypeRow, kDTypeCount> kTypes = {{
-    {"", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1}, {"c128", 16},
-    {"c64", 8}, {"s64", 8}, {"s32", 4}, {"s16", 2}, {"s8", 1}, {"u8", 1}, {"bool", 1}, {"u64", 8},
+    {"", 0},
+    {"f64", 8},
+    {"f32", 4},
+    {"f16", 2},
+    {"bf16", 2},
+    {"f8e4m3", 1},
+    {"f8e5m2", 1},
+    {"c128", 16},
+    {"c64", 8},
+    {"s64", 8},
+    {"s32", 4},
+    {"s16", 2},
+    {"s8", 1},
+    {"u8", 1},
+    {"bool", 1},
+    {"u64", 8},
 }};
 
 }  // namespace
@@ -117,7 +131,8 @@ std::optional<int64_t> SpanBytes(const TensorType& type) {
 
 std::string ToText(const TensorType& type) {
   std::string text = absl::StrCat(Name(type.dtype), "[", absl::StrJoin(type.shape, ", "), "]");
-  if (!type.row_major()) absl::StrAppend(&text, " strides [", absl::StrJoin(type.strides, ", "), "]");
+  if (!type.row_major())
+    absl::StrAppend(&text, " strides [", absl::StrJoin(type.strides, ", "), "]");
   return text;
 }
 

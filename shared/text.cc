@@ -13,7 +13,10 @@ size_t SequenceLength(absl::string_view s) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   const uint8_t first = byte(0);
   if (first < 0x80) return 1;
-  size_t length = first >= 0xC2 && first <= 0xDF ? 2 : (first & 0xF0) == 0xE0 ? 3 : first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+  size_t length = first >= 0xC2 && first <= 0xDF   ? 2
+                  : (first & 0xF0) == 0xE0         ? 3
+                  : first >= 0xF0 && first <= 0xF4 ? 4
+                                                   : 0;
   if (length == 0 || s.size() < length) return 0;
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;

@@ -1,6 +1,6 @@
-// One step of a program as the device seam sees it: kind, attributes, the types of its operands. No buffers, no bytes.
-// Decode() reads the wire's message, Infer() says what the outputs must be: the verifier and the SDK's builder call
-// the same two functions.
+// One step of a program as the device seam sees it: kind, attributes, the types of its operands. No
+// buffers, no bytes. Decode() reads the wire's message, Infer() says what the outputs must be: the
+// verifier and the SDK's builder call the same two functions.
 #ifndef BACKENDD_SHARED_OPERATION_OPERATION_H_
 #define BACKENDD_SHARED_OPERATION_OPERATION_H_
 
@@ -29,7 +29,7 @@ struct OperandSpec {
   absl::string_view name;  // of the message's field: "a", "y"; static storage
   int index = 0;           // within a repeated field
   Use use = Use::kIn;
-  bool present = true;     // optional operands that are absent keep their place
+  bool present = true;  // optional operands that are absent keep their place
   TensorType type;
 };
 
@@ -41,8 +41,9 @@ struct OperandPlace {
 
 struct OperationSpec {
   OpKind kind = v1::Operation::KIND_NOT_SET;
-  Attributes attributes;                          // std::variant of one struct per operation
-  absl::InlinedVector<OperandSpec, 6> operands;   // in the order of the message's fields; each op's file names the places
+  Attributes attributes;  // std::variant of one struct per operation
+  absl::InlinedVector<OperandSpec, 6>
+      operands;  // in the order of the message's fields; each op's file names the places
 };
 
 // One operation of a request.
@@ -51,17 +52,20 @@ struct DecodedOperation {
   absl::InlinedVector<OperandPlace, 6> places;
 };
 
-// Reads one operation. Violations name `path` + ".gemm.a.shape". Checks what needs no other operand: known enumerators,
-// dtypes, rank <= 8, extents 0..2^48-1, strides >= 0 (outputs: no overlap with itself), sizes without overflow.
-// OP_UNSUPPORTED for a kind that no Decode exists for.
-DecodedOperation Decode(const v1::Operation& operation, absl::string_view path, std::vector<Violation>* violations);
+// Reads one operation. Violations name `path` + ".gemm.a.shape". Checks what needs no other
+// operand: known enumerators, dtypes, rank <= 8, extents 0..2^48-1, strides >= 0 (outputs: no
+// overlap with itself), sizes without overflow. OP_UNSUPPORTED for a kind that no Decode exists
+// for.
+DecodedOperation Decode(const v1::Operation& operation, absl::string_view path,
+                        std::vector<Violation>* violations);
 
-// Checks the operands against each other and the attributes, and fills in the types of outputs that are absent but
-// wanted: `spec.operands[i].type` of an output with dtype kUnspecified is set (row-major), any other output must match.
-// Pure. All violations at once.
+// Checks the operands against each other and the attributes, and fills in the types of outputs that
+// are absent but wanted: `spec.operands[i].type` of an output with dtype kUnspecified is set
+// (row-major), any other output must match. Pure. All violations at once.
 void Infer(OperationSpec& spec, absl::string_view path, std::vector<Violation>* violations);
 
-// Appends the canonical bytes of kind, attributes and operand types: the device-independent part of a plan key.
+// Appends the canonical bytes of kind, attributes and operand types: the device-independent part of
+// a plan key.
 void AppendKey(const OperationSpec& spec, std::string* key);
 
 }  // namespace backendd

@@ -112,7 +112,8 @@ std::optional<Reason> ReasonFromName(absl::string_view name) {
   return std::nullopt;
 }
 
-absl::Status Error(Reason reason, absl::string_view sentence, std::map<std::string, std::string> metadata) {
+absl::Status Error(Reason reason, absl::string_view sentence,
+                   std::map<std::string, std::string> metadata) {
   ErrorDetails details;
   details.reason = reason;
   details.metadata = std::move(metadata);
@@ -136,7 +137,8 @@ absl::Status Error(ErrorDetails details, absl::string_view sentence) {
   for (const Violation& violation : details.violations) {
     google::rpc::BadRequest::FieldViolation field;
     field.set_field(Clip(violation.field, 256));
-    field.set_description(absl::StrCat(ReasonName(violation.reason), ": ", Clip(violation.description, 512)));
+    field.set_description(
+        absl::StrCat(ReasonName(violation.reason), ": ", Clip(violation.description, 512)));
     bytes += field.ByteSizeLong() + 4;
     if (bytes > kMaxDetails) {
       ++dropped;
@@ -190,9 +192,8 @@ std::optional<ErrorDetails> DetailsOf(const absl::Status& status) {
         const absl::string_view text = field.description();
         const size_t colon = text.find(": ");
         const auto reason = ReasonFromName(text.substr(0, colon));
-        details.violations.push_back(
-            {field.field(), reason.value_or(Reason::kInternal),
-             Str(reason ? text.substr(colon + 2) : text)});
+        details.violations.push_back({field.field(), reason.value_or(Reason::kInternal),
+                                      Str(reason ? text.substr(colon + 2) : text)});
       }
     } else if (any.UnpackTo(&retry)) {
       details.retry_after = absl::Seconds(retry.retry_delay().seconds()) +

@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define RETURN_IF_ERROR(expression)                                   \
-  do {                                                                \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
     if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
@@ -16,9 +16,9 @@
 #define BACKENDD_CONCAT(a, b) BACKENDD_CONCAT_(a, b)
 #define ASSIGN_OR_RETURN(left, expression) \
   ASSIGN_OR_RETURN_(BACKENDD_CONCAT(statusor_, __LINE__), left, expression)
-#define ASSIGN_OR_RETURN_(statusor, left, expression)          \
-  auto statusor = (expression);                                \
-  if (!statusor.ok()) return std::move(statusor).status();     \
+#define ASSIGN_OR_RETURN_(statusor, left, expression)      \
+  auto statusor = (expression);                            \
+  if (!statusor.ok()) return std::move(statusor).status(); \
   left = *std::move(statusor)
 
 #endif  // BACKENDD_SHARED_STATUS_MACROS_H_

@@ -1,5 +1,5 @@
-// What the control plane asks of the workers. WorkerSupervisor implements it over the control links; tests use a fake
-// with held acknowledgements.
+// What the control plane asks of the workers. WorkerSupervisor implements it over the control
+// links; tests use a fake with held acknowledgements.
 #ifndef BACKENDD_SERVER_NODE_COMMIT_WORKERS_H_
 #define BACKENDD_SERVER_NODE_COMMIT_WORKERS_H_
 
@@ -22,7 +22,8 @@ class Workers {
   class Observer {
    public:
     virtual ~Observer() = default;
-    // A worker said hello (state STARTING, with libraries and ISA). The observer takes the node's lock and calls Attach.
+    // A worker said hello (state STARTING, with libraries and ISA). The observer takes the node's
+    // lock and calls Attach.
     virtual void OnWorkerReady(const v1::Device& device) = 0;
     // A device's state or epoch changed (SERVING, LOST, DOWN, ...).
     virtual void OnDeviceChanged(const v1::Device& device, uint64_t old_epoch) = 0;
@@ -32,13 +33,15 @@ class Workers {
 
   virtual ~Workers() = default;
 
-  // Sends `make(device)` to every attached worker, in call order. `acknowledged` runs once, in call order, when every
-  // worker that was attached has put it in force or is gone (one silent for 2 s is ended and counts as gone). It runs on
-  // the supervisor's thread without locks; at once, on the caller's thread, where no worker is attached.
-  // Safe under the node's lock (lock order: node, then supervisor).
+  // Sends `make(device)` to every attached worker, in call order. `acknowledged` runs once, in call
+  // order, when every worker that was attached has put it in force or is gone (one silent for 2 s
+  // is ended and counts as gone). It runs on the supervisor's thread without locks; at once, on the
+  // caller's thread, where no worker is attached. Safe under the node's lock (lock order: node,
+  // then supervisor).
   virtual void Send(absl::FunctionRef<control::v1::Command(const DeviceId&)> make,
                     std::function<void()> acknowledged) = 0;
-  // The first, complete command of a worker that said hello; from here on Send reaches it. Called under the node's lock.
+  // The first, complete command of a worker that said hello; from here on Send reaches it. Called
+  // under the node's lock.
   virtual void Attach(const DeviceId& device, control::v1::Command complete) = 0;
   // Every device of the node with its worker's state, "cpu" first; sockets and epochs filled in.
   virtual std::vector<v1::Device> Devices() const = 0;

@@ -24,12 +24,14 @@ namespace backendd::node {
 struct RequestedEntry {
   std::string flag;
   std::optional<DeviceId> device;  // nullopt: the node (or, in session writes, the session)
-  std::optional<FlagValue> value;  // nullopt: missing in the request, a violation where a value is needed
+  std::optional<FlagValue>
+      value;  // nullopt: missing in the request, a violation where a value is needed
   std::string field;
   std::optional<uint64_t> if_mod_revision;
 };
 
-// What requested entries come to: legacy names expanded into the leaves they stand for, marked `via`.
+// What requested entries come to: legacy names expanded into the leaves they stand for, marked
+// `via`.
 struct Entry {
   FlagId flag;
   std::optional<DeviceId> device;
@@ -46,7 +48,7 @@ struct Writer {
 // A lease's stack position: higher priority wins, then the later grant.
 struct LeaseOwner {
   LeaseId lease;
-  SessionId session;      // the overlay's session where the entries are private; its holder otherwise
+  SessionId session;  // the overlay's session where the entries are private; its holder otherwise
   bool is_private = false;  // SESSION scope
   int32_t priority = 0;
   Writer writer;
@@ -62,16 +64,16 @@ struct ShadowChange {
 // One decided revision.
 struct Change {
   std::shared_ptr<const Snapshot> snapshot;
-  std::vector<ValueChange> changes;                            // node and device readings that moved
+  std::vector<ValueChange> changes;  // node and device readings that moved
   std::map<SessionId, std::vector<ValueChange>> session_changes;  // private readings that moved
-  std::vector<FlagId> kept;        // leaves below a written parent that kept their own value
+  std::vector<FlagId> kept;  // leaves below a written parent that kept their own value
   std::vector<ShadowChange> shadows;
   std::vector<std::string> warnings;
   std::string cause;
 };
 
-// Owned by the Node; every method needs the node's mutation lock but latest(), which is not called by others either.
-// Nothing here knows leases' lives, sessions' lives, or gRPC.
+// Owned by the Node; every method needs the node's mutation lock but latest(), which is not called
+// by others either. Nothing here knows leases' lives, sessions' lives, or gRPC.
 class FlagStore {
  public:
   struct Options {
@@ -84,29 +86,34 @@ class FlagStore {
   static absl::StatusOr<std::unique_ptr<FlagStore>> Create(Options options);
   ~FlagStore();
 
-  // Checks names, access, availability, types, ranges, words, scopes and pairs of flags that contradict each other,
-  // expands legacy names. Every violation at once (into `violations`), nothing is changed.
-  // `session`: entries are private values. `writing` false: unset, values are not needed.
-  std::vector<Entry> Check(absl::Span<const RequestedEntry> requested, std::optional<SessionId> session,
-                           bool writing, std::vector<Violation>* violations) const;
+  // Checks names, access, availability, types, ranges, words, scopes and pairs of flags that
+  // contradict each other, expands legacy names. Every violation at once (into `violations`),
+  // nothing is changed. `session`: entries are private values. `writing` false: unset, values are
+  // not needed.
+  std::vector<Entry> Check(absl::Span<const RequestedEntry> requested,
+                           std::optional<SessionId> session, bool writing,
+                           std::vector<Violation>* violations) const;
 
   // Edits gather until Apply, which makes them one revision. Nothing is visible before.
   void SetBase(std::vector<Entry> entries, const Writer& writer);
   void UnsetBase(absl::Span<const Entry> entries);
   void SetBare(SessionId session, std::vector<Entry> entries, const Writer& writer);
   void UnsetBare(SessionId session, absl::Span<const Entry> entries);
-  void PutLease(const LeaseOwner& owner, std::vector<Entry> entries);  // new, or replaces the lease's entries
+  void PutLease(const LeaseOwner& owner,
+                std::vector<Entry> entries);  // new, or replaces the lease's entries
   void DropLease(LeaseId lease);
   void DropSession(SessionId session);                // bare values and overlays
   void SetSemantics(SessionId session, bool compat);  // forgotten by DropSession
   void SetFacts(NodeFacts facts);                     // a device came, went, or said what it can do
-  // Always takes a revision when `always` (grants and endings); else only when an entry changed. nullopt: nothing to do.
+  // Always takes a revision when `always` (grants and endings); else only when an entry changed.
+  // nullopt: nothing to do.
   std::optional<Change> Apply(std::string cause, bool always);
   void Discard();  // forgets gathered edits
 
   // The newest decided snapshot.
   std::shared_ptr<const Snapshot> latest() const;
-  // The lease of another session whose entry would cover one granted now at `priority`; nullopt: none.
+  // The lease of another session whose entry would cover one granted now at `priority`; nullopt:
+  // none.
   std::optional<LeaseId> Covering(const Entry& entry, int32_t priority, SessionId session) const;
 
  private:

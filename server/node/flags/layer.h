@@ -16,7 +16,14 @@ using DeviceId = std::string;
 
 // Low to high. Numbers equal those of the wire's Layer.
 enum class Layer {
-  kBuiltIn = 1, kEnvironment = 2, kFile = 3, kPolicyDefault = 4, kBase = 5, kLease = 6, kSession = 7, kCall = 8,
+  kBuiltIn = 1,
+  kEnvironment = 2,
+  kFile = 3,
+  kPolicyDefault = 4,
+  kBase = 5,
+  kLease = 6,
+  kSession = 7,
+  kCall = 8,
 };
 
 // One value that a layer holds for a flag.
@@ -25,11 +32,11 @@ struct LayerEntry {
   Layer layer = Layer::kBuiltIn;
   std::optional<DeviceId> device;  // nullopt: the node
   FlagValue value;
-  std::string source;              // a variable, "file:12", a peer, a lease's prefix with its holder
+  std::string source;  // a variable, "file:12", a peer, a lease's prefix with its holder
   std::string reason;
-  std::string warning;             // about malformed text; then `value` is what is used instead
-  std::optional<FlagId> via;       // the legacy name it was written through
-  uint64_t revision = 0;           // since
+  std::string warning;        // about malformed text; then `value` is what is used instead
+  std::optional<FlagId> via;  // the legacy name it was written through
+  uint64_t revision = 0;      // since
 };
 
 }  // namespace backendd::node

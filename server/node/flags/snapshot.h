@@ -1,4 +1,5 @@
-// All effective values at one revision. Immutable; shared by readers, watchers and the workers' commits.
+// All effective values at one revision. Immutable; shared by readers, watchers and the workers'
+// commits.
 #ifndef BACKENDD_SERVER_NODE_FLAGS_SNAPSHOT_H_
 #define BACKENDD_SERVER_NODE_FLAGS_SNAPSHOT_H_
 
@@ -21,15 +22,16 @@ namespace backendd::node {
 
 // The effective value of one flag at one place.
 struct Reading {
-  std::optional<FlagValue> value;   // nullopt: unavailable
-  std::string unavailable;          // why
+  std::optional<FlagValue> value;  // nullopt: unavailable
+  std::string unavailable;         // why
   Layer layer = Layer::kBuiltIn;
   std::string source;
-  uint64_t since = 0;               // the revision at which the value became what it is
-  std::optional<bool> consistent;   // legacy precision names only
-  std::optional<FlagValue> requested;  // the winner's own value, where the walk made another effective
-  FlagValue entry;                  // fp32 tree: the entry before the walk
-  bool written = false;             // fp32 tree: a layer above the built-in wrote the entry
+  uint64_t since = 0;              // the revision at which the value became what it is
+  std::optional<bool> consistent;  // legacy precision names only
+  std::optional<FlagValue>
+      requested;         // the winner's own value, where the walk made another effective
+  FlagValue entry;       // fp32 tree: the entry before the walk
+  bool written = false;  // fp32 tree: a layer above the built-in wrote the entry
 };
 
 // A value that moved. `device` empty: the node.
@@ -57,11 +59,14 @@ class Snapshot {
   virtual const std::vector<DeviceId>& devices() const = 0;
   // The node's reading, or a device's.
   virtual const Reading& Read(FlagId flag, const std::optional<DeviceId>& device) const = 0;
-  // The same with a session's private values. PRECISION_MIXED where the session is COMPAT and a legacy read is mixed.
+  // The same with a session's private values. PRECISION_MIXED where the session is COMPAT and a
+  // legacy read is mixed.
   virtual absl::StatusOr<Reading> ReadFor(FlagId flag, const std::optional<DeviceId>& device,
                                           SessionId session) const = 0;
-  // Flags whose reading on `device` differs for this session; empty for sessions without private values.
-  virtual std::vector<FlagId> PrivateFlags(SessionId session, const std::optional<DeviceId>& device) const = 0;
+  // Flags whose reading on `device` differs for this session; empty for sessions without private
+  // values.
+  virtual std::vector<FlagId> PrivateFlags(SessionId session,
+                                           const std::optional<DeviceId>& device) const = 0;
   virtual std::vector<SessionId> SessionsWithPrivateValues() const = 0;
   // Every layer's entries of a flag, highest first, the built-in last.
   virtual std::vector<Explanation> Explain(FlagId flag, const std::optional<DeviceId>& device,
