@@ -30,6 +30,7 @@ struct OperandSpec {
   int index = 0;           // within a repeated field
   Use use = Use::kIn;
   bool present = true;  // optional operands that are absent keep their place
+  bool required = true;
   TensorType type;
 };
 
