@@ -14,6 +14,7 @@
 #include "server/flags/catalogue.h"
 #include "server/node/flags/layer.h"
 #include "server/node/flags/snapshot.h"
+#include "shared/clock.h"
 #include "shared/flag_value.h"
 #include "shared/ids.h"
 #include "shared/status/error.h"
@@ -82,6 +83,7 @@ class FlagStore {
     NodeFacts facts;                      // what is built and found on this node
     std::vector<LayerEntry> environment;  // parsed by environment.h, with warnings
     std::vector<LayerEntry> file;         // parsed from the daemon's YAML
+    const Clock* clock = nullptr;         // wall time of snapshots; nullptr: the system's
   };
   static absl::StatusOr<std::unique_ptr<FlagStore>> Create(Options options);
   ~FlagStore();

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "server/flags/catalogue.h"
 #include "server/flags/precision.h"
+#include "server/node/flags/facts.h"
 #include "server/node/flags/layer.h"
 #include "shared/flag_value.h"
 #include "shared/ids.h"
@@ -55,6 +56,8 @@ class Snapshot {
   virtual uint64_t revision() const = 0;
   virtual const std::string& epoch() const = 0;
   virtual absl::Time time() const = 0;  // wall, for people
+  // What the readings that answer for this node rest on.
+  virtual const NodeFacts& facts() const = 0;
   // Devices with readings of their own, "cpu" first.
   virtual const std::vector<DeviceId>& devices() const = 0;
   // The node's reading, or a device's.

@@ -1,0 +1,2 @@
+#include "server/flags/catalogue.h"
+int main() {}

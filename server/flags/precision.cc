@@ -1,0 +1,1 @@
+#include "server/flags/precision.h"

@@ -1,0 +1,1 @@
+#include "server/node/flags/flag_store.h"
