@@ -16,7 +16,8 @@ constexpr int kLastKind = 65;
 const Family* FamilyOf(OpKind kind) {
   static const auto* const table = [] {
     auto* rows = new std::array<const Family*, kLastKind + 1>{};
-    for (auto families : {BytesFamilies(), MultiplyFamilies()}) {
+    for (auto families : {BytesFamilies(), MultiplyFamilies(), ConvolutionFamilies(),
+                          ElementFamilies(), NormFamilies(), TransformFamilies()}) {
       for (const Family& family : families) (*rows)[family.kind] = &family;
     }
     return rows;
