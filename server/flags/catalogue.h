@@ -84,8 +84,14 @@ FlagId FlagIdOf(absl::string_view name);
 
 // `value` in its one form (words that are spelled in several ways, sorted sets, the completed SDPA
 // order), or FLAG_VALUE_INVALID naming the flag, the value and what is allowed. Looks at the value
-// alone: who may write, and what this node has, is asked elsewhere.
-absl::StatusOr<FlagValue> Normalise(const FlagInfo& flag, FlagValue value);
+// alone: who may write, and what this node has, is asked elsewhere. `present`: what the flag reads
+// now, for cuda.sdp_priority_order, whose missing kernels follow in their present order; nullptr:
+// the default.
+absl::StatusOr<FlagValue> Normalise(const FlagInfo& flag, FlagValue value,
+                                    const FlagValue* present = nullptr);
+
+// "highest, high, medium", "0 or more": what Normalise accepts, in words.
+std::string AllowedText(const FlagInfo& flag);
 
 // Bytes of a workspace text: one or more ":KiB:count" and nothing else; nullopt for any other text.
 std::optional<int64_t> WorkspaceBytes(absl::string_view text);

@@ -30,7 +30,6 @@ struct NodeFacts {
   std::string cpu_capability = "DEFAULT";        // best kernels of this CPU: DEFAULT, AVX2, AVX512
   std::map<std::string, std::string> libraries;  // name -> version: onednn, openblas, fftw, openmp
   bool einsum_planner = true;                    // opt_einsum's role
-  std::vector<std::string> quantized_engines = {"x86", "onednn"};  // the default first
   std::map<std::string, Provider> providers;                       // by DSL name
 };
 
