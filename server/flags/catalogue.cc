@@ -26,8 +26,8 @@ std::vector<std::string> Split(Words words) {
 }
 
 FlagType TypeFrom(absl::string_view name) {
-  for (FlagType type : {FlagType::kBool, FlagType::kInt, FlagType::kText, FlagType::kList,
-                        FlagType::kPair}) {
+  for (FlagType type :
+       {FlagType::kBool, FlagType::kInt, FlagType::kText, FlagType::kList, FlagType::kPair}) {
     if (TypeName(type) == name) return type;
   }
   return FlagType::kNone;
@@ -69,8 +69,8 @@ FlagInfo Build(const FlagRow& row, absl::string_view dsl) {
   flag.environment = Split(row.environment);
   flag.access = row.access;
   const bool writable = row.access == FlagAccess::kReadWrite;
-  flag.binding = writable || row.binding == FlagBinding::kWorkerStart ? row.binding
-                                                                      : FlagBinding::kNone;
+  flag.binding =
+      writable || row.binding == FlagBinding::kWorkerStart ? row.binding : FlagBinding::kNone;
   if (writable) {
     flag.scopes = {FlagScope::kNode, FlagScope::kDevice};
     if (!row.shared_state) flag.scopes.push_back(FlagScope::kSession);

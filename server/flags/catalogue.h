@@ -33,7 +33,7 @@ struct FlagInfo {
   std::string name;            // its path under torch.backends
   std::string torch_spelling;  // where it differs
   std::vector<FlagType> types;
-  std::vector<std::string> allowed;  // words, in words; empty: any text
+  std::vector<std::string> allowed;              // words, in words; empty: any text
   std::map<std::string, std::string> spellings;  // other words for allowed ones
   std::optional<int64_t> min, max;
   std::optional<FlagValue> default_value;  // nullopt: depends on the node or device

@@ -61,14 +61,15 @@ std::string FlagTableMarkdown() {
       "|---|---|---|---|---|---|---|---|\n";
   for (const FlagInfo& flag : Catalogue::Get().flags()) {
     std::string meaning = flag.summary;
-    if (!flag.replaced_by.empty()) absl::StrAppend(&meaning, " Replaced by ", flag.replaced_by, ".");
+    if (!flag.replaced_by.empty())
+      absl::StrAppend(&meaning, " Replaced by ", flag.replaced_by, ".");
     if (!flag.needs.empty()) absl::StrAppend(&meaning, " Needs ", flag.needs, ".");
     if (!flag.arguments.empty())
       absl::StrAppend(&meaning, " Arguments: ", absl::StrJoin(flag.arguments, ", "), ".");
-    absl::StrAppend(&table, "| `", flag.name, "` | ", Cell(Types(flag)), " | ",
-                    Cell(Default(flag)), " | ", AccessText(flag.access), " | ",
-                    absl::StrJoin(flag.environment, ", "), " | ", BindingText(flag.binding), " | ",
-                    Cell(meaning), " | ", Cell(flag.honoured_by), " |\n");
+    absl::StrAppend(&table, "| `", flag.name, "` | ", Cell(Types(flag)), " | ", Cell(Default(flag)),
+                    " | ", AccessText(flag.access), " | ", absl::StrJoin(flag.environment, ", "),
+                    " | ", BindingText(flag.binding), " | ", Cell(meaning), " | ",
+                    Cell(flag.honoured_by), " |\n");
   }
   return table;
 }

@@ -1,5 +1,5 @@
-// The fp32 precision tree: operation asks back end, back end asks generic. Pure; the daemon walks it
-// for snapshots, the worker for the flags of a single call.
+// The fp32 precision tree: operation asks back end, back end asks generic. Pure; the daemon walks
+// it for snapshots, the worker for the flags of a single call.
 #ifndef BACKENDD_SERVER_FLAGS_PRECISION_H_
 #define BACKENDD_SERVER_FLAGS_PRECISION_H_
 
@@ -16,8 +16,8 @@
 namespace backendd {
 
 enum class Precision : uint8_t { kNone, kIeee, kTf32, kBf16 };
-FlagValue ToValue(Precision precision);              // None, "ieee", "tf32", "bf16"
-Precision PrecisionFrom(const FlagValue& value);     // of a value that Normalise has seen
+FlagValue ToValue(Precision precision);           // None, "ieee", "tf32", "bf16"
+Precision PrecisionFrom(const FlagValue& value);  // of a value that Normalise has seen
 
 // The nine entries. Parents come before their children.
 enum class TreeNode : uint8_t {

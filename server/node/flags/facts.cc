@@ -62,12 +62,15 @@ const NodeFacts::Provider* ProviderOf(const NodeFacts& facts, const std::string&
 
 std::map<FlagId, Ask> MakeAnswers() {
   std::map<FlagId, Ask> answers;
-  const auto put = [&](absl::string_view name, Ask ask) { answers[FlagIdOf(name)] = std::move(ask); };
+  const auto put = [&](absl::string_view name, Ask ask) {
+    answers[FlagIdOf(name)] = std::move(ask);
+  };
   const auto cuda = [](const NodeFacts& facts) {
     return Yes(facts.cuda_built, "this build has no CUDA worker");
   };
-  put("cpu.get_cpu_capability",
-      [](const NodeFacts& facts) -> BuiltIn { return {FlagValue(facts.cpu_capability), ""}; });
+  put("cpu.get_cpu_capability", [](const NodeFacts& facts) -> BuiltIn {
+    return {FlagValue(facts.cpu_capability), ""};
+  });
   put("cuda.is_built", cuda);
   put("cuda.is_flash_attention_available", cuda);
   put("cuda.is_ck_sdpa_available", Never("CK attention"));

@@ -25,12 +25,12 @@ struct NodeFacts {
     std::map<std::string, std::vector<std::string>> operations;  // operation -> dispatch keys
   };
 
-  std::vector<Cuda> cuda_devices;  // in index order
-  bool cuda_built = false;         // this build has a CUDA worker
+  std::vector<Cuda> cuda_devices;                // in index order
+  bool cuda_built = false;                       // this build has a CUDA worker
   std::string cpu_capability = "DEFAULT";        // best kernels of this CPU: DEFAULT, AVX2, AVX512
   std::map<std::string, std::string> libraries;  // name -> version: onednn, openblas, fftw, openmp
   bool einsum_planner = true;                    // opt_einsum's role
-  std::map<std::string, Provider> providers;                       // by DSL name
+  std::map<std::string, Provider> providers;     // by DSL name
 };
 
 // The built-in layer: a value, or why there is none.
