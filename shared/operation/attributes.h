@@ -162,6 +162,88 @@ struct AdamAttributes {
   auto Tie() const { return std::tie(beta1, beta2, eps, weight_decay, decoupled); }
 };
 
+struct GroupedGemmAttributes {
+  GemmAttributes gemm;
+  bool ragged_rows = false;
+  auto Tie() const { return std::tuple_cat(gemm.Tie(), std::tie(ragged_rows)); }
+};
+
+struct InvAttributes {
+  auto Tie() const { return std::tie(); }
+};
+struct SolveAttributes {
+  bool left = true;
+  auto Tie() const { return std::tie(left); }
+};
+struct CholeskyAttributes {
+  bool upper = false;
+  auto Tie() const { return std::tie(upper); }
+};
+struct LuAttributes {
+  bool pivot = true;
+  auto Tie() const { return std::tie(pivot); }
+};
+struct QrAttributes {
+  v1::QrMode mode = v1::QR_MODE_REDUCED;
+  auto Tie() const { return std::tie(mode); }
+};
+struct DetAttributes {
+  auto Tie() const { return std::tie(); }
+};
+struct EighAttributes {
+  v1::Triangle uplo = v1::TRIANGLE_L;
+  auto Tie() const { return std::tie(uplo); }
+};
+struct SvdAttributes {
+  bool full_matrices = true;
+  auto Tie() const { return std::tie(full_matrices); }
+};
+struct LstsqAttributes {
+  v1::LstsqDriver driver = v1::LSTSQ_DRIVER_GELSY;
+  double rcond = -1;  // negative: eps max(m, n)
+  auto Tie() const { return std::tie(driver, rcond); }
+};
+
+struct EinsumAttributes {
+  std::string equation;
+  auto Tie() const { return std::tie(equation); }
+};
+
+struct RnnAttributes {  // and its gradient
+  v1::RnnMode mode = v1::RNN_MODE_RNN_TANH;
+  int64_t num_layers = 1;
+  bool bidirectional = false, batch_first = false;
+  Extents lengths;  // one per item, or none: all steps
+  int64_t proj_size = 0;
+  auto Tie() const {
+    return std::tie(mode, num_layers, bidirectional, batch_first, lengths, proj_size);
+  }
+};
+
+struct Sparse24Attributes {  // all four steps
+  auto Tie() const { return std::tie(); }
+};
+
+struct QuantizeAttributes {   // and dequantize
+  std::vector<double> scale;  // one, or one per index of axis
+  Extents zero_point;         // as many
+  int64_t axis = -1;          // 0 .. rank - 1; -1: per tensor
+  auto Tie() const { return std::tie(scale, zero_point, axis); }
+};
+
+struct QuantizedLinearAttributes {
+  v1::QuantizedLinearForm form = v1::QUANTIZED_LINEAR_FORM_STATIC;
+  bool relu = false, reduce_range = false;
+  double x_scale = 1, y_scale = 1;
+  int64_t x_zero_point = 0, y_zero_point = 0;
+  std::vector<double> w_scale;  // one, or one per row
+  Extents w_zero_point;         // as many
+  auto Tie() const {
+    return std::tie(form, relu, reduce_range, x_scale, y_scale, x_zero_point, y_zero_point,
+                    w_scale, w_zero_point);
+  }
+};
+
 using Attributes =
     std::variant<std::monostate, GemmAttributes, ConvolutionAttributes, FftAttributes,
                  SoftmaxAttributes, LayerNormAttributes, BatchNormAttributes, ActivationAttributes,
@@ -169,7 +251,10 @@ using Attributes =
                  EmbeddingAttributes, CopyAttributes, FillAttributes, WriteAttributes,
                  ReadAttributes, BarrierAttributes, UnaryAttributes, BinaryAttributes,
                  WhereAttributes, RandomAttributes, DropoutAttributes, SgdAttributes,
-                 AdamAttributes>;
+                 AdamAttributes, GroupedGemmAttributes, InvAttributes, SolveAttributes,
+                 CholeskyAttributes, LuAttributes, QrAttributes, DetAttributes, EighAttributes,
+                 SvdAttributes, LstsqAttributes, EinsumAttributes, RnnAttributes,
+                 Sparse24Attributes, QuantizeAttributes, QuantizedLinearAttributes>;
 
 }  // namespace backendd
 

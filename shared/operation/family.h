@@ -80,11 +80,17 @@ class Check {
   const Extents& shape(int place) const { return type(place).shape; }
   DType dtype(int place) const { return type(place).dtype; }
   bool has(int place) const { return spec_.operands[place].present; }
+  int operands() const { return static_cast<int>(spec_.operands.size()); }
   template <class A>
   const A& attributes() const {
     return std::get<A>(spec_.attributes);
   }
   bool ok() const { return violations_.size() == before_; }
+  const OperationSpec& spec() const { return spec_; }
+  // An operation that this one is made of, under this one's path + `suffix`.
+  void Part(OperationSpec& part, absl::string_view suffix) {
+    Infer(part, absl::StrCat(path_, suffix), &violations_);
+  }
 
   // Sets an output whose type was left open, else it must be just that. Absent: nothing.
   void Output(int place, DType dtype, absl::Span<const int64_t> shape);
@@ -119,6 +125,12 @@ absl::Span<const Family> ConvolutionFamilies();  // convolution, pooling, with g
 absl::Span<const Family> ElementFamilies();      // activation unary binary where random dropout ...
 absl::Span<const Family> NormFamilies();  // softmax layer_norm batch_norm, losses, reduction, ...
 absl::Span<const Family> TransformFamilies();  // fft
+absl::Span<const Family> LinalgFamilies();     // inv solve cholesky lu qr det eigh svd lstsq
+absl::Span<const Family> EinsumFamilies();
+absl::Span<const Family> RecurrentFamilies();  // rnn rnn_gradient
+absl::Span<const Family> QuantizedFamilies();  // quantize dequantize quantized_linear
+absl::Span<const Family> SparseFamilies();     // sparse24_*
+absl::Span<const Family> GroupedFamilies();    // grouped_gemm
 
 }  // namespace backendd
 

@@ -1,5 +1,5 @@
 // gemm.
-#include "shared/operation/family.h"
+#include "shared/operation/gemm.h"
 
 namespace backendd {
 namespace {
@@ -13,19 +13,7 @@ void DecodeGemm(const v1::Operation& operation, Reader& r) {
   r.MaybeIn("c", m.has_c(), m.c());
   r.MaybeIn("bias", m.has_bias(), m.bias());
   r.Out("y", m.has_y(), m.y());
-  GemmAttributes g;
-  g.trans_a = r.Enum("trans_a", m.trans_a(), v1::TRANSPOSE_N, v1::Transpose_IsValid);
-  g.trans_b = r.Enum("trans_b", m.trans_b(), v1::TRANSPOSE_N, v1::Transpose_IsValid);
-  g.alpha = r.Complex("alpha", m.alpha(), 1);
-  g.beta = r.Complex("beta", m.beta(), 0);
-  g.scale_a = m.has_scale_a() ? m.scale_a() : 1;
-  g.scale_b = m.has_scale_b() ? m.scale_b() : 1;
-  g.epilogue = r.Enum("epilogue", m.epilogue(), v1::EPILOGUE_NONE, v1::Epilogue_IsValid);
-  const bool integers = IsInteger(r.type(kA).dtype);
-  g.accumulate =
-      r.Enum("accumulate", m.accumulate(), integers ? v1::ACCUMULATE_S32 : v1::ACCUMULATE_F32,
-             v1::Accumulate_IsValid);
-  r.out().spec.attributes = g;
+  r.out().spec.attributes = ReadGemm(m, r, IsInteger(r.type(kA).dtype));
 }
 
 bool Float8(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2; }

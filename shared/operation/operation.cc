@@ -17,7 +17,9 @@ const Family* FamilyOf(OpKind kind) {
   static const auto* const table = [] {
     auto* rows = new std::array<const Family*, kLastKind + 1>{};
     for (auto families : {BytesFamilies(), MultiplyFamilies(), ConvolutionFamilies(),
-                          ElementFamilies(), NormFamilies(), TransformFamilies()}) {
+                          ElementFamilies(), NormFamilies(), TransformFamilies(),
+                          LinalgFamilies(), EinsumFamilies(), RecurrentFamilies(),
+                          QuantizedFamilies(), SparseFamilies(), GroupedFamilies()}) {
       for (const Family& family : families) (*rows)[family.kind] = &family;
     }
     return rows;
@@ -75,6 +77,10 @@ void AppendValue(std::string* key, const Extents& values) {
 void AppendValue(std::string* key, const std::string& value) {
   AppendValue(key, static_cast<int32_t>(value.size()));
   key->append(value);
+}
+void AppendValue(std::string* key, const std::vector<double>& values) {
+  AppendValue(key, static_cast<int32_t>(values.size()));
+  Append(key, values.data(), values.size() * sizeof(double));
 }
 void AppendValue(std::string* key, const std::optional<int64_t>& value) {
   AppendValue(key, static_cast<char>(value.has_value()));

@@ -69,6 +69,9 @@ void Infer(OperationSpec& spec, absl::string_view path, std::vector<Violation>* 
 // a plan key.
 void AppendKey(const OperationSpec& spec, std::string* key);
 
+// solve and lstsq: b is vectors where it has one dimension or the shape of a without its last.
+bool RightSidesAreVectors(absl::Span<const int64_t> a, absl::Span<const int64_t> b);
+
 }  // namespace backendd
 
 #endif  // BACKENDD_SHARED_OPERATION_OPERATION_H_
