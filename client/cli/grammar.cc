@@ -230,6 +230,7 @@ Parsed Parse(const std::vector<Command>& commands, const std::vector<Option>& gl
     }
     CLI::Option* option = app.add_option(Str(p.name), values[Str(p.name)]);
     option->required(p.required)->expected(1, p.repeated ? 1000 : 1);
+    option->allow_extra_args(p.repeated);
     if (!p.words.empty()) {
       option->check(CLI::IsMember(std::vector<std::string>(p.words.begin(), p.words.end())));
     }
