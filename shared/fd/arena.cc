@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 
 #include <cstring>
-#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "shared/status/error.h"
+#include "shared/status/macros.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8U
@@ -29,12 +29,27 @@ absl::Status NoMemory(uint64_t bytes, int error) {
                {{"requested", absl::StrCat(bytes)}});
 }
 
+// Memory files have no limit of their own: who allocates past what the host has is not refused but
+// killed.
+absl::Status CheckHostHas(uint64_t bytes) {
+  const uint64_t limit = MaxArenaBytes();
+  if (bytes <= limit) return absl::OkStatus();
+  return Error(Reason::kHostOutOfMemory,
+               absl::StrCat(bytes, " bytes are more than a quarter of the host's memory, ", limit),
+               {{"requested", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
+}
+
 }  // namespace
+
+uint64_t MaxArenaBytes() {
+  static const uint64_t limit = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                                static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 4;
+  return limit;
+}
 
 absl::StatusOr<Fd> CreateArena(uint64_t bytes) {
   if (bytes == 0) return Error(Reason::kArgumentInvalid, "an arena of 0 bytes; 1 or more");
-  if (bytes > static_cast<uint64_t>(std::numeric_limits<off_t>::max()))
-    return NoMemory(bytes, EFBIG);
+  RETURN_IF_ERROR(CheckHostHas(bytes));
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Fd fd(memfd_create("backendd-arena", kFlags | MFD_NOEXEC_SEAL));
   if (!fd && errno == EINVAL) fd.reset(memfd_create("backendd-arena", kFlags));  // before Linux 6.3
@@ -85,9 +100,9 @@ void Mapping::reset() {
 
 absl::StatusOr<Mapping> MapShared(int fd, uint64_t offset, uint64_t length, Access access) {
   if (length == 0) return Error(Reason::kArgumentInvalid, "a mapping of 0 bytes; 1 or more");
+  RETURN_IF_ERROR(CheckHostHas(length));
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t skip = offset % page;
-  if (length > std::numeric_limits<int64_t>::max() - skip) return NoMemory(length, EFBIG);
   const bool writes = access == Access::kReadWrite;
   const size_t bytes = length + skip;
   void* base = mmap(nullptr, bytes, writes ? PROT_READ | PROT_WRITE : PROT_READ,

@@ -12,6 +12,9 @@
 
 namespace backendd {
 
+// One arena or import at most: a quarter of the host's memory.
+uint64_t MaxArenaBytes();
+
 // A memfd of `bytes` zeros, all of them allocated, that can neither shrink nor grow nor get other
 // seals. Errors: ARGUMENT_INVALID (0 bytes), HOST_OUT_OF_MEMORY.
 absl::StatusOr<Fd> CreateArena(uint64_t bytes);

@@ -81,7 +81,8 @@ TEST(Arena, TwoMapsOfOneArenaShareBytesAlsoBehindAnUnalignedOffset) {
   EXPECT_EQ(whole->data()[5008], std::byte{42});
 }
 
-TEST(Arena, MoreThanTheHostHasIsAnErrorAndNotASignal) {
+TEST(Arena, MoreThanAQuarterOfTheHostIsAnErrorAndNotASignal) {
+  EXPECT_THAT(CreateArena(MaxArenaBytes() + 1), HasReason(Reason::kHostOutOfMemory));
   EXPECT_THAT(CreateArena(uint64_t{1} << 60), HasReason(Reason::kHostOutOfMemory));
   EXPECT_THAT(CreateArena(~uint64_t{0}), HasReason(Reason::kHostOutOfMemory));
   EXPECT_THAT(CreateArena(0), HasReason(Reason::kArgumentInvalid));
@@ -97,6 +98,12 @@ TEST(Import, NeedsBothSealsAndTheWholeLength) {
   EXPECT_THAT(CheckImport(Memfd(4096, kBoth).get(), 1, 4096), HasReason(Reason::kSizeTooLarge));
   EXPECT_THAT(CheckImport(Memfd(4096, kBoth).get(), ~uint64_t{0}, 2),
               HasReason(Reason::kSizeTooLarge));
+}
+
+TEST(Import, AHugeSparseMemfdIsRefusedBeforeItIsPopulated) {
+  Fd fd = Memfd(off_t{1} << 50, F_SEAL_SHRINK | F_SEAL_GROW);
+  EXPECT_OK(CheckImport(fd.get(), 0, uint64_t{1} << 50));
+  EXPECT_THAT(MapShared(fd.get(), 0, uint64_t{1} << 50), HasReason(Reason::kHostOutOfMemory));
 }
 
 TEST(Import, RefusesEveryOtherKindOfFd) {
@@ -248,8 +255,9 @@ TEST(Pidfd, SeesTheDeathOfAPeerAndTellsProcessesApart) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(HasExited(pidfd.get()));
   EXPECT_FALSE(SendSignal(pidfd.get(), 0));
-  if (PidfdInode(pidfd.get()) != 0)
+  if (PidfdInode(pidfd.get()) != 0) {
     EXPECT_NE(PidfdInode(pidfd.get()), PidfdInode(self.fd.get()));
+  }
 }
 
 }  // namespace
