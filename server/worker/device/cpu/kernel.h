@@ -114,6 +114,8 @@ absl::Span<const KernelRow> NormKernels();
 absl::Span<const KernelRow> PoolingKernels();
 absl::Span<const KernelRow> FftKernels();
 absl::Span<const KernelRow> CopyKernels();
+absl::Span<const KernelRow> LinalgKernels();  // inv solve cholesky lu det
+absl::Span<const KernelRow> FactorKernels();  // qr eigh svd lstsq
 
 // f(float{}) or f(double{}) by the dtype; OP_UNSUPPORTED for any other.
 template <class F>
