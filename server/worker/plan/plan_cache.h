@@ -61,6 +61,7 @@ class PlanCache {
   void SetLimit(PlanKind kind, uint64_t entries);  // 0: build, run, drop
   uint64_t Clear(PlanKind kind);                   // how many; pinned ones are freed at their last use
   void Trim();  // evicts what was pinned when it should have gone
+  void DropUnpinned();  // when memory is short
   PlanCacheStats Describe(PlanKind kind) const;
   uint64_t bytes() const;
   uint64_t max_bytes() const { return options_.bytes; }
@@ -96,7 +97,6 @@ class PlanCache {
   void Drop(Kind& kind, std::list<Entry>::iterator entry,
             std::vector<std::shared_ptr<const Plan>>* dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DropUnpinned();
   static bool Pinned(const Entry& entry) { return entry.plan.use_count() > 1; }
 
   const Options options_;
