@@ -59,7 +59,8 @@ std::string Overview(const std::vector<Command>& commands, const std::vector<Opt
       absl::StrAppend(&text, "  ", c.examples[0], "\n");
       ++examples;
     }
-    absl::StrAppendFormat(&lines, "  %-18s %s\n", c.path, c.summary);
+    absl::StrAppendFormat(&lines, "  %-18s %s\n", c.path,
+                          c.summary.substr(0, c.summary.find_first_of(".:;")));
   }
   return absl::StrCat(text, "\nbackendctl ",
                       group.empty() ? "COMMAND" : absl::StrCat(group, " COMMAND"), " ...\n\n",
