@@ -64,7 +64,7 @@ void DecodeLayerNormGradient(const v1::Operation& operation, Reader& r) {
   r.out().spec.attributes = a;
 }
 
-// The extents before the normalised ones; those must end x's shape.
+// The shape of mean and rstd: x's with extents of 1 where it is normalised. Those must end x's shape.
 std::optional<Extents> RowsOf(Check& check, int x) {
   const Extents& tail = check.attributes<LayerNormAttributes>().normalized_shape;
   const Extents& shape = check.shape(x);
@@ -73,7 +73,9 @@ std::optional<Extents> RowsOf(Check& check, int x) {
     if (!tail.empty()) check.Bad(x, Reason::kShapeInvalid, "does not end in normalized_shape");
     return std::nullopt;
   }
-  return Extents(shape.begin(), shape.end() - tail.size());
+  Extents rows = shape;
+  std::fill(rows.end() - tail.size(), rows.end(), 1);
+  return rows;
 }
 
 void InferLayerNorm(Check& check) {
@@ -316,8 +318,12 @@ void PaddingIndex(Check& check, int weight) {
   }
 }
 
+void IndexType(Check& check) {
+  if (check.dtype(0) != DType::kS32) check.Dtype(0, DType::kS64);
+}
+
 void InferEmbedding(Check& check) {
-  check.Dtype(0, DType::kS64);
+  IndexType(check);
   check.Floating(1);
   check.Rank(1, 2, 2);
   if (!check.ok()) return;
@@ -332,7 +338,7 @@ void InferEmbedding(Check& check) {
 }
 
 void InferEmbeddingGradient(Check& check) {
-  check.Dtype(0, DType::kS64);
+  IndexType(check);
   check.Floating(1);
   if (check.dtype(2) == DType::kUnspecified) {
     check.Bad(2, Reason::kShapeInvalid, "needs a shape: dy does not tell it");

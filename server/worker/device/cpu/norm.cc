@@ -125,8 +125,8 @@ Kernel MakeLayerNorm(const Builder& b) {
   const TensorType &x = b.type(0), &y = b.type(3);
   const Extents rows_shape = Head(x.shape, tail);
   const auto rows = MakeNest<4>(
-      rows_shape, {Head(x.strides, tail), StridesOr0(b, 4, rows_shape.size()),
-                   StridesOr0(b, 5, rows_shape.size()), Head(y.strides, tail)});
+      rows_shape, {Head(x.strides, tail), Head(StridesOr0(b, 4, x.rank()), tail),
+                   Head(StridesOr0(b, 5, x.rank()), tail), Head(y.strides, tail)});
   const auto row = MakeNest<4>(a.normalized_shape,
                                {Tail(x.strides, tail), StridesOr0(b, 1, tail),
                                 StridesOr0(b, 2, tail), Tail(y.strides, tail)});
@@ -166,8 +166,8 @@ Kernel MakeLayerNormGradient(Builder& b) {
   const size_t tail = a.normalized_shape.size();
   const TensorType &x = b.type(0), &dy = b.type(4), &dx = b.type(5);
   const auto rows = MakeNest<5>(Head(x.shape, tail),
-                                {Head(x.strides, tail), b.type(1).strides, b.type(2).strides,
-                                 Head(dy.strides, tail), Head(dx.strides, tail)});
+                                {Head(x.strides, tail), Head(b.type(1).strides, tail),
+                                 Head(b.type(2).strides, tail), Head(dy.strides, tail), Head(dx.strides, tail)});
   const Extents dense = RowMajorStrides(a.normalized_shape);
   const auto row = MakeNest<5>(a.normalized_shape,
                                {Tail(x.strides, tail), StridesOr0(b, 3, tail),
@@ -593,6 +593,10 @@ Kernel MakeCrossEntropyGradient(const Builder& b) {
   };
 }
 
+int64_t IndexAt(const Call& call, bool narrow, int64_t offset) {
+  return narrow ? int64_t{call.At<int32_t>(0)[offset]} : call.At<int64_t>(0)[offset];
+}
+
 template <class T>
 Kernel MakeEmbedding(const Builder& b) {
   const TensorType &index = b.type(0), &weight = b.type(1), &y = b.type(2);
@@ -600,11 +604,11 @@ Kernel MakeEmbedding(const Builder& b) {
   const int64_t step = y_strides.back();
   y_strides.pop_back();
   const auto nest = MakeNest<2>(index.shape, {index.strides, y_strides}, /*ordered=*/true);
-  return [nest, step, rows = weight.shape[0], width = weight.shape[1], down = weight.strides[0],
+  return [nest, step, narrow = index.dtype == DType::kS32, rows = weight.shape[0], width = weight.shape[1], down = weight.strides[0],
           across = weight.strides[1]](const Call& call) {
     int64_t item = 0;
     ForEach(nest, [&](const Nest<2>::Steps& at) {
-      const int64_t row = call.At<int64_t>(0)[at[0]];
+      const int64_t row = IndexAt(call, narrow, at[0]);
       if (row < 0 || row >= rows) {
         IndexFault(call, item++, row);
         return;
@@ -629,10 +633,9 @@ Kernel MakeEmbeddingGradient(Builder& b) {
   const int64_t rows = dw.shape[0];
   const int64_t padding = !a.padding_idx ? -1 : *a.padding_idx + (*a.padding_idx < 0 ? rows : 0);
   const uint64_t counts = a.scale_grad_by_freq ? b.Reserve(rows * sizeof(int64_t)) : 0;
-  return [=, width = dw.shape[1], down = dw.strides[0], across = dw.strides[1],
+  return [=, narrow = index.dtype == DType::kS32, width = dw.shape[1], down = dw.strides[0], across = dw.strides[1],
           by_frequency = a.scale_grad_by_freq](const Call& call) {
     T* const to = call.At<T>(2);
-    const int64_t* const given = call.At<int64_t>(0);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t i = 0; i < width; ++i) to[r * down + i * across] = T(0);
     }
@@ -640,13 +643,13 @@ Kernel MakeEmbeddingGradient(Builder& b) {
     if (by_frequency) {
       std::fill_n(seen, rows, 0);
       ForEach(nest, [&](const Nest<2>::Steps& at) {
-        const int64_t row = given[at[0]];
+        const int64_t row = IndexAt(call, narrow, at[0]);
         if (row >= 0 && row < rows) ++seen[row];
       });
     }
     int64_t item = 0;
     ForEach(nest, [&](const Nest<2>::Steps& at) {
-      const int64_t row = given[at[0]];
+      const int64_t row = IndexAt(call, narrow, at[0]);
       if (row < 0 || row >= rows) IndexFault(call, item, row);
       ++item;
       if (row < 0 || row >= rows || row == padding) return;
