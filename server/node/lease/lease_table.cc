@@ -22,7 +22,8 @@ bool Overlap(const std::vector<LeaseKey>& a, const LeaseKey& key) {
 std::optional<LeaseId> LeaseTable::BlockerBefore(const HeldLease& wanted, uint64_t before) const {
   const auto stands_in_the_way = [&](LeaseId id, const LeaseKey& key) {
     const HeldLease& other = *leases_.at(id);
-    return id != wanted.id && other.session != wanted.session && other.order < before &&
+    return id != wanted.id && other.session != wanted.session &&
+           (other.state != LeaseState::kWaiting || other.order < before) &&
            Overlap(other.keys, key);
   };
   for (const LeaseKey& key : wanted.keys) {
@@ -113,10 +114,6 @@ std::optional<LeaseId> LeaseTable::GrantNext() {
   for (const auto& [order, id] : line_) {
     HeldLease& lease = *leases_.at(id);
     if (BlockerBefore(lease, order).has_value()) continue;
-    // Keys that a later request of another kind got meanwhile are seen as held.
-    if (auto held = BlockerBefore(lease, UINT64_MAX);
-        held.has_value() && leases_.at(*held)->state != LeaseState::kWaiting)
-      continue;
     line_.erase({order, id});
     Unindex(lease);
     lease.state = LeaseState::kActive;

@@ -100,6 +100,7 @@ class LeaseTable {
   void Index(const HeldLease& lease);
   void Unindex(const HeldLease& lease);
   void SetDeadline(HeldLease& lease, absl::Duration deadline);
+  // Among holders, and waiters that came before `before`.
   std::optional<LeaseId> BlockerBefore(const HeldLease& wanted, uint64_t before) const;
   void TrimEnded();
 
