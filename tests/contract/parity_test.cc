@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
-#include "tests/contract/vectors.h"
+#include "tests/contract/recorded.h"
 
 namespace backendd::worker {
 namespace {
