@@ -107,11 +107,15 @@ absl::Status BufferTable::Allocate(absl::Span<const Request> requests, const Quo
   return absl::OkStatus();
 }
 
-absl::Status BufferTable::Import(uint64_t id, Fd memfd, uint64_t offset, uint64_t bytes,
-                                 bool writable, const Quotas& quotas) {
+absl::Status BufferTable::CheckImport(uint64_t id, uint64_t bytes, const Quotas& quotas) const {
   const Request request{id, bytes};
   RETURN_IF_ERROR(CheckNew(absl::MakeConstSpan(&request, 1), quotas));
-  RETURN_IF_ERROR(CheckQuota("imports", quotas.imports, imports_, 1));
+  return CheckQuota("imports", quotas.imports, imports_, 1);
+}
+
+absl::Status BufferTable::Import(uint64_t id, Fd memfd, uint64_t offset, uint64_t bytes,
+                                 bool writable, const Quotas& quotas) {
+  RETURN_IF_ERROR(CheckImport(id, bytes, quotas));
   ASSIGN_OR_RETURN(const Slab slab, memory_.Import(memfd, offset, bytes, writable));
   auto buffer = std::make_unique<Buffer>();
   buffer->id = id;
@@ -119,6 +123,7 @@ absl::Status BufferTable::Import(uint64_t id, Fd memfd, uint64_t offset, uint64_
   buffer->bytes = bytes;
   buffer->use = MemoryUse::kArena;
   buffer->memfd = std::move(memfd);
+  buffer->memfd_offset = offset;
   buffer->writable = writable;
   bytes_ += slab.bytes;
   ++imports_;

@@ -24,6 +24,7 @@ struct Buffer {
   Slab slab;
   MemoryUse use = MemoryUse::kBuffer;
   Fd memfd;  // arenas only
+  uint64_t memfd_offset = 0;
   bool writable = true;
   bool releasing = false;
   uint32_t pins = 0;  // operands of programs that are admitted and not done
@@ -69,6 +70,8 @@ class BufferTable {
   // An arena or a client's memfd that has been checked. Errors: as above, HOST_OUT_OF_MEMORY.
   absl::Status Import(uint64_t id, Fd memfd, uint64_t offset, uint64_t bytes, bool writable,
                       const Quotas& quotas);
+  // Whether Import would be refused, before its memory is made.
+  absl::Status CheckImport(uint64_t id, uint64_t bytes, const Quotas& quotas) const;
   // All or none; answers those that are freed at their last unpin. Errors: BUFFER_UNKNOWN,
   // BUFFER_RELEASING.
   absl::StatusOr<std::vector<uint64_t>> Free(absl::Span<const uint64_t> ids);

@@ -114,8 +114,8 @@ bool MayOverlap(const TensorType& a, uint64_t a_offset, const TensorType& b, uin
 }
 
 void Resolve(const Listing& listing, const BufferTable& buffers,
-             absl::Span<const v1::Binding> bindings, std::vector<Step>* steps,
-             std::vector<Violation>* violations) {
+             const google::protobuf::RepeatedPtrField<v1::Binding>& bindings,
+             std::vector<Step>* steps, std::vector<Violation>* violations) {
   steps->reserve(listing.operations.size());
   uint64_t last_id = 0;
   Buffer* last = nullptr;

@@ -53,8 +53,8 @@ struct Step {
 // Finds every operand's bytes: ids, bounds, alignment, read-only imports, overlaps of outputs. Pure;
 // the caller holds the session's lock. Pins nothing.
 void Resolve(const Listing& listing, const BufferTable& buffers,
-             absl::Span<const v1::Binding> bindings, std::vector<Step>* steps,
-             std::vector<Violation>* violations);
+             const google::protobuf::RepeatedPtrField<v1::Binding>& bindings,
+             std::vector<Step>* steps, std::vector<Violation>* violations);
 
 // Whether two views of one buffer may share a byte (false only where that is certain).
 bool MayOverlap(const TensorType& a, uint64_t a_offset, const TensorType& b, uint64_t b_offset);

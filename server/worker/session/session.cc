@@ -23,6 +23,7 @@ bool Agree(uint64_t a, uint64_t b) { return a == 0 || b == 0 || a == b; }
 
 }  // namespace
 
+Session::Session(SessionId id, Memory& memory) : id(id), buffers(memory) {}
 Session::~Session() = default;
 
 absl::Status UnknownSession(uint64_t id) {

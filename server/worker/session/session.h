@@ -48,7 +48,7 @@ struct Prepared {
 // daemon says so: refuses at once, and frees its buffers when what runs is done.
 class Session {
  public:
-  Session(SessionId id, Memory& memory) : id(id), buffers(memory) {}
+  Session(SessionId id, Memory& memory);
   ~Session();
 
   const SessionId id;
