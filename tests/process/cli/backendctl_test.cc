@@ -147,8 +147,8 @@ TEST_F(BackendctlTest, CompletesNamesThatTheDaemonKnows) {
 TEST_F(BackendctlTest, ShowsResizesAndClearsPlanCaches) {
   ASSERT_EQ(Ctl({"plan-cache", "resize", "7"}).code, 0);
   const json caches = Json({"plan-cache", "show", "fft"});
-  ASSERT_EQ(caches["caches"].size(), 1u);
-  EXPECT_EQ(caches["caches"][0]["maxSize"], "7");
+  ASSERT_EQ(caches["items"].size(), 1u);
+  EXPECT_EQ(caches["items"][0]["maxSize"], "7");
   EXPECT_EQ(Ctl({"plan-cache", "clear", "fft"}).code, 0);
   EXPECT_EQ(Ctl({"plan-cache", "show", "--device", "gpu-7"}).code, 3);
 }
