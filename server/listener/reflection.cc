@@ -32,18 +32,20 @@ class Descriptors {
   std::vector<std::string> ByName(const std::string& name) {
     MutexLock lock(&mutex_);
     FileDescriptorProto file;
-    return WithImports(database_.FindFileByName(name, &file), std::move(file));
+    const bool found = database_.FindFileByName(name, &file);
+    return WithImports(found, std::move(file));
   }
   std::vector<std::string> BySymbol(const std::string& symbol) {
     MutexLock lock(&mutex_);
     FileDescriptorProto file;
-    return WithImports(database_.FindFileContainingSymbol(symbol, &file), std::move(file));
+    const bool found = database_.FindFileContainingSymbol(symbol, &file);
+    return WithImports(found, std::move(file));
   }
   std::vector<std::string> ByExtension(const std::string& type, int number) {
     MutexLock lock(&mutex_);
     FileDescriptorProto file;
-    return WithImports(database_.FindFileContainingExtension(type, number, &file),
-                       std::move(file));
+    const bool found = database_.FindFileContainingExtension(type, number, &file);
+    return WithImports(found, std::move(file));
   }
   bool ExtensionNumbers(const std::string& type, std::vector<int>* numbers) {
     MutexLock lock(&mutex_);
