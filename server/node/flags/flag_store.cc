@@ -150,6 +150,7 @@ class FlagStore::Impl {
     entries.insert(entries.end(), kept.begin(), kept.end());
     uint64_t order = 0;
     Entries before;
+    Sweep();
     if (const LeaseRecord* record = RecordOf(owner.lease)) {
       order = record->order;
       before = TakeLease(*record);
@@ -179,10 +180,11 @@ class FlagStore::Impl {
     changed_ = true;
   }
 
+  // Thousands may end at once: their entries are swept out together.
   void DropLease(LeaseId lease) {
     const LeaseRecord* record = RecordOf(lease);
     if (record == nullptr) return;
-    (void)TakeLease(*record);
+    for (FlagId flag : record->flags) sweeps_.insert({record->session, flag});
     lease_edits_[lease] = std::nullopt;
     changed_ = true;
   }
@@ -215,6 +217,7 @@ class FlagStore::Impl {
     shared_edits_.clear();
     session_edits_.clear();
     lease_edits_.clear();
+    sweeps_.clear();
     facts_.reset();
     parents_.clear();
     written_.clear();
@@ -228,6 +231,7 @@ class FlagStore::Impl {
       Discard();
       return std::nullopt;
     }
+    Sweep();
     auto next = std::make_shared<SnapshotImpl>(*latest_);
     next->revision_ = NextRevision();
     next->time_ = options_.clock->Wall();
@@ -235,7 +239,8 @@ class FlagStore::Impl {
     change.cause = std::move(cause);
     const std::set<FlagId> dirty = EditNext(next.get());
     for (FlagId flag : dirty) Recompute(flag, next.get(), &change);
-    for (const auto& [flag, entries] : shared_edits_) NoteShadows(flag, entries, &change);
+    for (const auto& [flag, entries] : shared_edits_)
+      NoteShadows(flag, next->EntriesOf(flag), &change);
     NoteSessionChanges(dirty, *next, &change);
     NoteKept(*next, &change);
     NoteDeterminism(dirty, *next, &change);
@@ -399,6 +404,18 @@ class FlagStore::Impl {
     return taken;
   }
 
+  void Sweep() {
+    for (const auto& [session, flag] : sweeps_) {
+      if (session.has_value() && StateOf(*session) == nullptr) continue;  // dropped as a whole
+      Entries& list = Edit(session, flag);
+      const auto dropped = [&](const auto& owned) {
+        return owned->lease && RecordOf(owned->lease) == nullptr;
+      };
+      list.erase(std::remove_if(list.begin(), list.end(), dropped), list.end());
+    }
+    sweeps_.clear();
+  }
+
   // Parents of the fp32 tree that a request writes, for Change.kept.
   void NoteParents(absl::Span<const Entry> entries, std::optional<SessionId> session) {
     for (const Entry& entry : entries) {
@@ -410,9 +427,9 @@ class FlagStore::Impl {
 
   std::set<FlagId> EditNext(SnapshotImpl* next) {
     std::set<FlagId> dirty;
-    for (const auto& [flag, entries] : shared_edits_) {
+    for (auto& [flag, entries] : shared_edits_) {
       Cell cell = *next->cells_[flag];
-      cell.entries = std::make_shared<const Entries>(entries);
+      cell.entries = std::make_shared<const Entries>(std::move(entries));
       next->cells_[flag] = std::make_shared<const Cell>(std::move(cell));
       dirty.insert(DependantsOf(flag).begin(), DependantsOf(flag).end());
     }
@@ -463,9 +480,11 @@ class FlagStore::Impl {
   void NoteShadows(FlagId flag, const Entries& now, Change* change) const {
     if (IsAlias(flag) || Catalogue::Get().info(flag).combine != FlagCombine::kHighest) return;
     const Entries& before = latest_->EntriesOf(flag);
-    std::set<std::optional<DeviceId>> places;
+    std::set<std::optional<DeviceId>> places = {std::nullopt};
     for (const Entries* entries : {&before, &now}) {
-      for (const auto& owned : *entries) places.insert(owned->entry.device);
+      for (const auto& owned : *entries) {
+        if (owned->entry.device.has_value()) places.insert(owned->entry.device);
+      }
     }
     for (const auto& place : places) {
       const OwnedEntry* old_top = TopLease(before, place);
@@ -522,7 +541,7 @@ class FlagStore::Impl {
 
   static void NoteDeterminism(const std::set<FlagId>& dirty, const SnapshotImpl& next,
                               Change* change) {
-    const FlagId deterministic = FlagIdOf("deterministic_algorithms");
+    static const FlagId deterministic = FlagIdOf("deterministic_algorithms");
     const Reading& on = next.Read(deterministic, std::nullopt);
     if (dirty.count(deterministic) == 0 || on.value != FlagValue(true)) return;
     const Reading& text = next.Read(FlagIdOf("cuda.cublas_workspace_size"), std::nullopt);
@@ -541,6 +560,7 @@ class FlagStore::Impl {
   std::map<FlagId, Entries> shared_edits_;
   std::map<SessionId, std::optional<SessionState>> session_edits_;  // nullopt: dropped
   std::map<LeaseId, std::optional<LeaseRecord>> lease_edits_;       // nullopt: dropped
+  std::set<std::pair<std::optional<SessionId>, FlagId>> sweeps_;    // where dropped leases were
   std::optional<NodeFacts> facts_;
   std::set<std::pair<FlagId, SessionId>> parents_;
   std::set<FlagId> written_;

@@ -37,27 +37,25 @@ bool Applies(const OwnedEntry& owned, const View& view) {
   return !owned.entry.device.has_value() || owned.entry.device == view.device;
 }
 
-// All entries that count at the view's place, in no order.
-std::vector<const OwnedEntry*> Candidates(FlagId flag, const View& view) {
-  std::vector<const OwnedEntry*> found;
+// Calls `each` with all entries that count at the view's place, in no order.
+template <class Each>
+void ForEachCandidate(FlagId flag, const View& view, Each each) {
   const auto take = [&](const Entries& entries) {
     for (const auto& owned : entries) {
-      if (Applies(*owned, view)) found.push_back(owned.get());
+      if (Applies(*owned, view)) each(*owned);
     }
   };
   take(view.shared.EntriesOf(flag));
-  if (view.session != nullptr) {
-    const auto own = view.session->find(flag);
-    if (own != view.session->end()) take(own->second);
-  }
-  return found;
+  if (view.session == nullptr) return;
+  const auto own = view.session->find(flag);
+  if (own != view.session->end()) take(own->second);
 }
 
 const OwnedEntry* Winner(FlagId flag, const View& view) {
   const OwnedEntry* best = nullptr;
-  for (const OwnedEntry* owned : Candidates(flag, view)) {
-    if (best == nullptr || Outranks(*owned, *best)) best = owned;
-  }
+  ForEachCandidate(flag, view, [&](const OwnedEntry& owned) {
+    if (best == nullptr || Outranks(owned, *best)) best = &owned;
+  });
   return best;
 }
 
@@ -84,20 +82,19 @@ Reading Plain(FlagId flag, const View& view) {
 // Off entries add up: a union of sets, a conjunction of bools. Named as the source is the highest
 // entry that says what came out.
 Reading Combined(FlagId flag, FlagCombine combine, const View& view) {
-  const std::vector<const OwnedEntry*> all = Candidates(flag, view);
-  if (all.empty()) return Plain(flag, view);
   std::set<std::string> names;
   bool on = true;
-  for (const OwnedEntry* owned : all) {
-    if (const auto* list = std::get_if<TextList>(&owned->entry.value))
+  ForEachCandidate(flag, view, [&](const OwnedEntry& owned) {
+    if (const auto* list = std::get_if<TextList>(&owned.entry.value))
       names.insert(list->begin(), list->end());
-    if (const bool* switched = std::get_if<bool>(&owned->entry.value)) on = on && *switched;
-  }
+    if (const bool* switched = std::get_if<bool>(&owned.entry.value)) on = on && *switched;
+  });
   const OwnedEntry* best = nullptr;
-  for (const OwnedEntry* owned : all) {
-    if (combine == FlagCombine::kAllTrue && owned->entry.value != FlagValue(on)) continue;
-    if (best == nullptr || Outranks(*owned, *best)) best = owned;
-  }
+  ForEachCandidate(flag, view, [&](const OwnedEntry& owned) {
+    if (combine == FlagCombine::kAllTrue && owned.entry.value != FlagValue(on)) return;
+    if (best == nullptr || Outranks(owned, *best)) best = &owned;
+  });
+  if (best == nullptr) return Plain(flag, view);
   Reading reading;
   if (combine == FlagCombine::kUnion)
     reading.value = TextList(names.begin(), names.end());
