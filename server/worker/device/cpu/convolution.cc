@@ -199,6 +199,12 @@ absl::Status BuildByMatrices(Builder& b, const Problem& p, std::vector<Kernel>* 
   return absl::OkStatus();
 }
 
+// Whether every element between the first and the last belongs to the view, in whatever order.
+bool Dense(const TensorType& type) {
+  return !type.overlaps_itself() &&
+         SpanBytes(type) == type.elements() * static_cast<int64_t>(SizeOf(type.dtype));
+}
+
 absl::Status BuildByOneDnn(Builder& b, const Problem& p, std::vector<Kernel>* steps) {
   const auto& c = b.attributes<ConvolutionAttributes>();
   Choice& choice = b.plan.choice;
@@ -213,15 +219,21 @@ absl::Status BuildByOneDnn(Builder& b, const Problem& p, std::vector<Kernel>* st
   const std::array<int, 3> places = {p.x, p.w, p.y};
   std::array<int64_t, 3> offsets = {-1, -1, -1};
   std::array<TensorType*, 3> types = {&problem.x, &problem.w, &problem.y};
+  Kernel back;
   for (int i = 0; i < 3; ++i) {
-    *types[i] = b.type(places[i]);
-    if (places[i] == result || !types[i]->overlaps_itself()) continue;
-    // The library knows no view that repeats elements.
-    const TensorType dense = RowMajor(types[i]->dtype, types[i]->shape);
+    const TensorType& type = b.type(places[i]);
+    *types[i] = type;
+    // The library takes permuted dimensions, but not every view with holes or repeats.
+    if (Dense(type)) continue;
+    const TensorType dense = RowMajor(type.dtype, type.shape);
     offsets[i] = b.Reserve(dense.elements() * sizeof(float));
     choice.copied_bytes += dense.elements() * sizeof(float);
-    steps->push_back(CopyView<float>(*types[i], dense, places[i], 0, -1, offsets[i]));
     *types[i] = dense;
+    if (places[i] == result) {
+      back = CopyView<float>(dense, type, -1, offsets[i], places[i], 0);
+    } else {
+      steps->push_back(CopyView<float>(type, dense, places[i], 0, -1, offsets[i]));
+    }
   }
   problem.math = ChooseMath(b, b.cpu.flags.conv_precision, true);
   ASSIGN_OR_RETURN(onednn::Primitive primitive, onednn::MakeConvolution(problem));
@@ -232,12 +244,14 @@ absl::Status BuildByOneDnn(Builder& b, const Problem& p, std::vector<Kernel>* st
   const uint64_t scratch = b.Reserve(primitive.scratch_bytes);
   const int first = p.direction == Direction::kInputGradient ? 2 : 0;
   const int second = p.direction == Direction::kWeightGradient ? 2 : 1;
+  const int third = 3 - first - second;
   steps->push_back([=, run = primitive.run](const Call& call) {
-    auto at = [&](int i) -> const void* {
+    auto at = [&](int i) {
       return offsets[i] < 0 ? call.operands[places[i]] : call.Work<void>(offsets[i]);
     };
-    return run(at(first), at(second), call.operands[result], call.workspace + scratch);
+    return run(at(first), at(second), at(third), call.workspace + scratch);
   });
+  if (back) steps->push_back(std::move(back));
   return absl::OkStatus();
 }
 
