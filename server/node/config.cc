@@ -97,9 +97,14 @@ const std::vector<Row>& Rows() {
          return "";
        },
        [](const Config& config) { return config.reflection ? "on" : "off"; }},
-      Text("default_role", "of who matches no rule: none, observer, worker, operator, scheduler or admin",
-           &Config::default_role,
-           {"none", "observer", "worker", "operator", "scheduler", "admin"}),
+      {{"default_role",
+        "of who matches no rule: none, observer, worker, operator, scheduler or admin"},
+       [](Config* config, const std::string& text) {
+         const std::optional<Role> role = RoleFromName(text);
+         if (role.has_value()) config->roles.default_role = *role;
+         return role.has_value() ? "" : "none, observer, worker, operator, scheduler, admin";
+       },
+       [](const Config& config) { return Str(RoleName(config.roles.default_role)); }},
       Number("limits.max_message_bytes", "largest request", &Config::max_message_bytes, 65536,
              int64_t{1} << 30),
       Number("limits.connections_per_user", "connections of one user",
@@ -111,12 +116,6 @@ const std::vector<Row>& Rows() {
       Number("quotas.leases", "leases of the node", &Config::leases, 1, kMany),
       Number("quotas.entries_per_lease", "flags of one lease", &Config::entries_per_lease, 1, kMany),
       Number("quotas.waiters_per_key", "who waits for one flag", &Config::waiters_per_key, 0, kMany),
-      Number("quotas.watches_per_session", "watches of one session", &Config::watches_per_session,
-             1, kMany),
-      Number("quotas.mutations_per_second", "writes of one user per second",
-             &Config::mutations_per_second, 1, kMany),
-      Number("quotas.mutation_burst", "writes of one user at once", &Config::mutation_burst, 1,
-             kMany),
   };
   return *rows;
 }
@@ -204,8 +203,8 @@ std::string PrintConfig(const Config& config) {
     absl::StrAppend(&out, row.setting.name, ": ", row.get(config), "  # ",
                     origin == config.origins.end() ? "built in" : origin->second, "\n");
   }
-  for (const RoleRule& rule : config.roles)
-    absl::StrAppend(&out, "role: ", rule.role, " for ",
+  for (const RoleRules::Rule& rule : config.roles.rules)
+    absl::StrAppend(&out, "role: ", RoleName(rule.role), " for ",
                     rule.uid ? absl::StrCat("uid ", *rule.uid) : absl::StrCat("gid ", *rule.gid),
                     "\n");
   for (const LayerEntry& entry : config.flags)

@@ -3,50 +3,37 @@
 #ifndef BACKENDD_SERVER_NODE_CONFIG_H_
 #define BACKENDD_SERVER_NODE_CONFIG_H_
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/node/flags/layer.h"
+#include "server/node/session/roles.h"
 #include "shared/log/log.h"
 
 namespace backendd::node {
 
-// Who gets a role; the first rule that fits decides.
-struct RoleRule {
-  std::optional<uid_t> uid;
-  std::optional<gid_t> gid;
-  std::string role;  // observer, worker, operator, scheduler, admin
-};
-
 struct Config {
-  std::string socket;      // default: DefaultSocket()
+  std::string socket;      // built in: /run/backendd/backendd.sock, or in XDG_RUNTIME_DIR
   std::string worker_dir;  // empty: beside the daemon's executable
   LogLevel log_level = LogLevel::kInfo;
   absl::Duration drain_timeout = absl::Seconds(10);
   std::string require_device;  // empty: none
   bool reflection = true;
-  std::string default_role = "none";
   int64_t max_message_bytes = 4 << 20;
   int64_t connections_per_user = 4096;
-  // quotas.*, as control-plane quotas are named.
+  // quotas.*.
   int64_t sessions_per_user = 1024;
   int64_t sessions = 16384;
   int64_t leases_per_session = 256;
   int64_t leases = 65536;
   int64_t entries_per_lease = 128;
   int64_t waiters_per_key = 16;
-  int64_t watches_per_session = 32;
-  int64_t mutations_per_second = 200;
-  int64_t mutation_burst = 400;
 
-  std::vector<RoleRule> roles;
+  RoleRules roles;                // `roles` and `default_role`
   std::vector<LayerEntry> flags;  // the flag layer "file"; sources are "file:LINE"
 
   std::map<std::string, std::string> origins;  // of every setting that is not built in

@@ -141,18 +141,19 @@ class Reader {
 
   void Roles(const YAML::Node& list) {
     if (!list.IsSequence()) return Fault(list, "'roles' is a list of {uid or gid, role}");
-    static const std::set<std::string> kRoles = {"observer", "worker", "operator", "scheduler",
-                                                 "admin"};
     for (const YAML::Node& item : list) {
-      RoleRule rule;
+      RoleRules::Rule rule;
+      bool has_role = false;
       const size_t before = faults_->size();
       Map(item, {"uid", "gid", "role"},
           [&](const std::string& key, const YAML::Node& value, int line) {
             uint32_t id = 0;
             const std::string text = value.IsScalar() ? value.Scalar() : "";
             if (key == "role") {
-              rule.role = text;
-              if (kRoles.count(text) == 0)
+              const std::optional<Role> role = RoleFromName(text);
+              has_role = role.has_value();
+              rule.role = role.value_or(Role::kNone);
+              if (!has_role)
                 Fault(line, absl::StrCat("unknown role '", text,
                                          "'; observer, worker, operator, scheduler, admin"));
             } else if (!absl::SimpleAtoi(text, &id)) {
@@ -162,10 +163,10 @@ class Reader {
             }
           });
       if (faults_->size() != before) continue;
-      if (rule.uid.has_value() == rule.gid.has_value() || rule.role.empty())
+      if (rule.uid.has_value() == rule.gid.has_value() || !has_role)
         Fault(item, "a role rule has a role, and either a uid or a gid");
       else
-        config_->roles.push_back(rule);
+        config_->roles.rules.push_back(rule);
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "shared/text.h"
 
 namespace backendd {
@@ -36,6 +37,10 @@ spdlog::level::level_enum LevelOf(LogLevel level) {
   return spdlog::level::info;
 }
 
+std::string Escaped(absl::string_view text) {
+  return absl::StrReplaceAll(absl::Utf8SafeCEscape(text), {{"\\'", "'"}});
+}
+
 bool Plain(absl::string_view value) {
   for (unsigned char c : value)
     if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) return false;
@@ -45,14 +50,14 @@ bool Plain(absl::string_view value) {
 }  // namespace
 
 std::string LogLine(absl::string_view message, LogFields fields) {
-  std::string line = absl::Utf8SafeCEscape(ValidUtf8(message));
+  std::string line = Escaped(ValidUtf8(message));
   for (const LogField& field : fields) {
     const std::string value = ValidUtf8(field.value);
     absl::StrAppend(&line, " ", field.name, "=");
     if (Plain(value)) {
       line += value;
     } else {
-      absl::StrAppend(&line, "\"", absl::Utf8SafeCEscape(value), "\"");
+      absl::StrAppend(&line, "\"", Escaped(value), "\"");
     }
   }
   return line;

@@ -109,13 +109,14 @@ TEST(Config, AVariableThatSetsNothingIsAWarning) {
 }
 
 TEST(Config, RolesKeepTheirOrder) {
-  const auto config = Load("default_role: observer\nroles: [{uid: 5, role: operator}, {gid: 7, role: worker}]\n");
+  const auto config = Load(
+      "default_role: observer\nroles: [{uid: 5, role: operator}, {gid: 7, role: worker}]\n");
   ASSERT_OK(config);
-  ASSERT_EQ(config->roles.size(), 2u);
-  EXPECT_EQ(config->roles[0].uid, 5u);
-  EXPECT_EQ(config->roles[0].role, "operator");
-  EXPECT_EQ(config->roles[1].gid, 7u);
-  EXPECT_EQ(config->default_role, "observer");
+  ASSERT_EQ(config->roles.rules.size(), 2u);
+  EXPECT_EQ(config->roles.rules[0].uid, 5u);
+  EXPECT_EQ(config->roles.rules[0].role, Role::kOperator);
+  EXPECT_EQ(config->roles.rules[1].gid, 7u);
+  EXPECT_EQ(config->roles.default_role, Role::kObserver);
 }
 
 }  // namespace
