@@ -51,7 +51,13 @@ class SnapshotImpl final : public Snapshot, public SharedEntries {
                       const SessionState* session) const;
 
  private:
+  // A snapshot is filled in by its makers, and left alone once published.
   friend class FlagStore;
+  friend class Edits;
+  void SetFacts(NodeFacts facts) {
+    devices_ = std::make_shared<const std::vector<DeviceId>>(DevicesOf(facts));
+    facts_ = std::make_shared<const NodeFacts>(std::move(facts));
+  }
   View ViewOf(const std::optional<DeviceId>& device, const SessionState* session) const {
     return {*this, session == nullptr ? nullptr : &session->entries, device, *facts_};
   }
