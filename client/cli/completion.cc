@@ -138,8 +138,7 @@ std::vector<std::string> AssignmentNames(const Connection& connection, absl::str
   v1::DescribeFlagRequest request;
   v1::DescribeFlagResponse response;
   if (has_flag) request.set_flag(parts.first);
-  (void)connection.Call<v1::FlagService>(&v1::FlagService::Stub::DescribeFlag, request, &response,
-                                         kDeadline);
+  (void)connection.Call<v1::FlagService>(&v1::FlagService::Stub::DescribeFlag, request, &response);
   std::vector<std::string> names;
   for (const auto& d : response.descriptions()) {
     if (!has_flag) {
@@ -157,29 +156,29 @@ std::vector<std::string> AssignmentNames(const Connection& connection, absl::str
 // The daemon's names of one sort; none where nobody answers in time.
 std::vector<std::string> NamesFromDaemon(const Arguments& arguments, Names sort,
                                          absl::string_view partial) {
-  const auto connection = Connection::Open(arguments);
+  const auto connection = Connection::Open(arguments, kDeadline);
   std::vector<std::string> names;
   if (!connection.ok()) return names;
   if (sort == Names::kAssignment) return AssignmentNames(*connection, partial);
   if (sort == Names::kFlag) {
     v1::DescribeFlagResponse response;
     (void)connection->Call<v1::FlagService>(&v1::FlagService::Stub::DescribeFlag,
-                                            v1::DescribeFlagRequest(), &response, kDeadline);
+                                            v1::DescribeFlagRequest(), &response);
     for (const auto& d : response.descriptions()) names.push_back(d.flag());
   } else if (sort == Names::kDevice) {
     v1::ListDevicesResponse response;
     (void)connection->Call<v1::DeviceService>(&v1::DeviceService::Stub::ListDevices,
-                                              v1::ListDevicesRequest(), &response, kDeadline);
+                                              v1::ListDevicesRequest(), &response);
     for (const auto& d : response.devices()) names.push_back(d.device());
   } else if (sort == Names::kLease) {
     v1::ListLeasesResponse response;
     (void)connection->Call<v1::LeaseService>(&v1::LeaseService::Stub::ListLeases,
-                                             v1::ListLeasesRequest(), &response, kDeadline);
+                                             v1::ListLeasesRequest(), &response);
     for (const auto& l : response.leases()) names.push_back(IdText(l.lease_id()));
   } else if (sort == Names::kSession) {
     v1::ListSessionsResponse response;
     (void)connection->Call<v1::SessionService>(&v1::SessionService::Stub::ListSessions,
-                                               v1::ListSessionsRequest(), &response, kDeadline);
+                                               v1::ListSessionsRequest(), &response);
     for (const auto& s : response.sessions()) names.push_back(IdText(s.session_id()));
   }
   return names;

@@ -6,52 +6,47 @@
 
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "backendd/call.h"
+#include "backendd/client.h"
 #include "client/cli/command.h"
 #include "google/protobuf/message.h"
 #include "shared/status/grpc_status.h"
 
 namespace backendd::cli {
 
-// The sockets that are tried, in this order: --address or BACKENDD_ADDRESS alone, else
-// $XDG_RUNTIME_DIR/backendd/backendd.sock and /run/backendd/backendd.sock.
-std::vector<std::string> Addresses(const Arguments& arguments);
-
-// A channel to the first daemon that answers. Owned by a command's function; one thread, but for
-// streams that its caller reads elsewhere.
+// The SDK's client at --address, with what -v=6 wants to see. Owned by a command's function; one
+// thread, but for streams that its caller reads elsewhere.
 class Connection {
  public:
-  // Errors: DAEMON_UNREACHABLE, with each socket and its errno.
-  static absl::StatusOr<Connection> Open(const Arguments& arguments);
+  // Errors: DAEMON_UNREACHABLE, with each socket that was tried and its errno.
+  static absl::StatusOr<Connection> Open(const Arguments& arguments,
+                                         absl::Duration deadline = absl::Seconds(10));
 
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  const std::string& socket() const { return socket_; }
+  Client& client() const { return *client_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return client_->channel(); }
+  const std::string& socket() const { return client_->address(); }
 
-  // One unary call with a deadline; whatever the daemon answers, with its details.
+  // One unary call; whatever the daemon answers, with its details.
   template <class Service, class Stub, class Request, class Response>
   absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response* response,
-                    absl::Duration deadline = absl::Seconds(10)) const {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
+                    const Request& request, Response* response) const {
     Show(request);
-    typename Service::Stub stub(channel_);
-    return FromGrpc((stub.*method)(&context, request, response));
+    return backendd::Call<Service>(*client_, method, request, response);
   }
 
   // With -v=6: the equal grpcurl line on stderr.
   void Show(const google::protobuf::Message& request) const;
 
  private:
-  Connection(std::string socket, std::shared_ptr<grpc::Channel> channel, bool verbose)
-      : socket_(std::move(socket)), channel_(std::move(channel)), verbose_(verbose) {}
+  Connection(std::unique_ptr<Client> client, bool verbose)
+      : client_(std::move(client)), verbose_(verbose) {}
 
-  std::string socket_;
-  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<Client> client_;
   bool verbose_;
 };
 

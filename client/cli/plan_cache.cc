@@ -1,98 +1,42 @@
 // backendctl plan-cache show, clear, resize
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "backendd/v1/compute_service.grpc.pb.h"
+#include "backendd/client.h"
+#include "backendd/session.h"
+#include "backendd/v1/compute_service.pb.h"
 #include "backendd/v1/flag_service.grpc.pb.h"
-#include "backendd/v1/session_service.grpc.pb.h"
 #include "client/cli/connection.h"
 #include "client/cli/console.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/value.h"
-#include "shared/status/error.h"
-#include "shared/status/macros.h"
 
 namespace backendd::cli {
 namespace {
 
 constexpr absl::string_view kSizeFlag = "cuda.cufft_plan_cache.max_size";
-constexpr absl::Duration kDeadline = absl::Seconds(10);
-
-// A session for one call to a worker: workers answer who holds a grant. One thread; ends with
-// itself.
-class WorkerCall {
- public:
-  explicit WorkerCall(const Connection& connection)
-      : stub_(connection.channel()), stream_(stub_.OpenSession(&context_)) {
-    context_.set_deadline(absl::ToChronoTime(absl::Now() + kDeadline));
-  }
-  ~WorkerCall() {
-    if (!open_) return;
-    v1::OpenSessionRequest goodbye;
-    goodbye.mutable_goodbye();
-    stream_->Write(goodbye);
-    stream_->WritesDone();
-    (void)stream_->Finish();
-  }
-
-  // Calls the worker of `device`, or of the node's first device.
-  template <class Request, class Response>
-  absl::Status Run(const std::string& device,
-                   grpc::Status (v1::ComputeService::Stub::*method)(grpc::ClientContext*,
-                                                                    const Request&, Response*),
-                   const Request& request, Response* response) {
-    ASSIGN_OR_RETURN(const v1::DeviceGrant grant, Grant(device));
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kDeadline));
-    context.AddMetadata("backendd-grant", absl::BytesToHexString(grant.token()));
-    grpc::ChannelArguments arguments;
-    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
-    v1::ComputeService::Stub worker(grpc::CreateCustomChannel(
-        absl::StrCat("unix:", grant.socket()), grpc::InsecureChannelCredentials(), arguments));
-    return FromGrpc((worker.*method)(&context, request, response));
-  }
-
- private:
-  absl::StatusOr<v1::DeviceGrant> Grant(const std::string& device) {
-    v1::OpenSessionRequest hello;
-    hello.mutable_hello()->set_name("backendctl plan-cache");
-    v1::OpenSessionResponse welcome;
-    if (!stream_->Write(hello) || !stream_->Read(&welcome)) return FromGrpc(stream_->Finish());
-    open_ = true;
-    std::vector<std::string> known;
-    for (const v1::DeviceGrant& grant : welcome.welcome().devices()) {
-      if (device.empty() || grant.device() == device) return grant;
-      known.push_back(grant.device());
-    }
-    return Error(Reason::kDeviceUnknown, absl::StrCat("there is no device '", device,
-                                                      "'; there is ", absl::StrJoin(known, ", ")));
-  }
-
-  grpc::ClientContext context_;
-  v1::SessionService::Stub stub_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::OpenSessionRequest, v1::OpenSessionResponse>>
-      stream_;
-  bool open_ = false;
-};
+// Workers answer who holds a grant: a session for one question.
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(const Connection& connection) {
+  SessionOptions options;
+  options.name = "backendctl plan-cache";
+  return connection.client().OpenSession(options);
+}
 
 int Show(const Arguments& arguments) {
   const auto connection = Connection::Open(arguments);
   if (!connection.ok()) return Fail(arguments, connection.status());
-  v1::DescribePlanCacheRequest request;
-  v1::DescribePlanCacheResponse response;
-  request.set_kind(arguments.Get("KIND"));
-  const absl::Status status =
-      WorkerCall(*connection)
-          .Run(arguments.Get("--device"), &v1::ComputeService::Stub::DescribePlanCache, request,
-               &response);
-  if (!status.ok()) return Fail(arguments, status);
+  const auto session = OpenSession(*connection);
+  if (!session.ok()) return Fail(arguments, session.status());
+  const auto caches =
+      (*session)->PlanCaches(arguments.Get("--device", "cpu"), arguments.Get("KIND"));
+  if (!caches.ok()) return Fail(arguments, caches.status());
   if (WantsJson(arguments)) {
-    PrintLine(JsonText(response, "PlanCaches"));
+    std::vector<std::string> all;
+    for (const v1::PlanCache& cache : *caches) all.push_back(JsonText(cache));
+    PrintLine(JsonList("PlanCache", all));
     return kExitOk;
   }
   Table table({"KIND", "PLANS", "MAX", "HITS", "MISSES", "EVICTED", "BYTES", "PINNED"});
-  for (const v1::PlanCache& c : response.caches()) {
+  for (const v1::PlanCache& c : *caches) {
     table.Add({c.kind(), absl::StrCat(c.size()), absl::StrCat(c.max_size()), absl::StrCat(c.hits()),
                absl::StrCat(c.misses()), absl::StrCat(c.evictions()), BytesText(c.bytes()),
                absl::StrCat(c.pinned())});
@@ -104,16 +48,15 @@ int Show(const Arguments& arguments) {
 int Clear(const Arguments& arguments) {
   const auto connection = Connection::Open(arguments);
   if (!connection.ok()) return Fail(arguments, connection.status());
-  v1::ClearPlanCacheRequest request;
+  const auto session = OpenSession(*connection);
+  if (!session.ok()) return Fail(arguments, session.status());
+  const auto dropped =
+      (*session)->ClearPlanCache(arguments.Get("--device", "cpu"), arguments.Get("KIND"));
+  if (!dropped.ok()) return Fail(arguments, dropped.status());
   v1::ClearPlanCacheResponse response;
-  request.set_kind(arguments.Get("KIND"));
-  const absl::Status status =
-      WorkerCall(*connection)
-          .Run(arguments.Get("--device"), &v1::ComputeService::Stub::ClearPlanCache, request,
-               &response);
-  if (!status.ok()) return Fail(arguments, status);
+  response.set_dropped(*dropped);
   PrintLine(WantsJson(arguments) ? JsonText(response, "PlanCacheCleared")
-                                 : absl::StrCat("dropped ", response.dropped(), " plans"));
+                                 : absl::StrCat("dropped ", *dropped, " plans"));
   return kExitOk;
 }
 

@@ -21,12 +21,11 @@ namespace {
 
 // True once it is so; an error that waiting cannot mend ends the wait.
 absl::StatusOr<bool> IsReady(const Arguments& arguments, const std::string&) {
-  const auto connection = Connection::Open(arguments);
+  const auto connection = Connection::Open(arguments, absl::Seconds(1));
   if (!connection.ok()) return false;
   grpc::health::v1::HealthCheckResponse response;
   const absl::Status status = connection->Call<grpc::health::v1::Health>(
-      &grpc::health::v1::Health::Stub::Check, grpc::health::v1::HealthCheckRequest(), &response,
-      absl::Seconds(1));
+      &grpc::health::v1::Health::Stub::Check, grpc::health::v1::HealthCheckRequest(), &response);
   return status.ok() && response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 

@@ -82,7 +82,7 @@ TEST_F(BackendctlRun, HoldHoldsUntilItIsInterrupted) {
   Program hold(CtlWords({"lease", "hold", "cudnn.benchmark=true"}));
   ASSERT_TRUE(hold.AwaitOut("holding lease ")) << hold.err();
   EXPECT_EQ(Flag("cudnn.benchmark"), json({{"bool", true}}));
-  const json leases = Json({"get", "leases"});
+  json leases = Json({"get", "leases"});
   ASSERT_EQ(leases["items"].size(), 1u);
   EXPECT_EQ(leases["items"][0]["entries"][0]["flag"], "cudnn.benchmark");
   hold.Signal(SIGINT);

@@ -62,7 +62,7 @@ TEST_F(BackendctlTest, HealthAndVersionAnswer) {
 }
 
 TEST_F(BackendctlTest, ListsFlagsForPeopleAndPrograms) {
-  const json list = Json({"get", "flags"});
+  json list = Json({"get", "flags"});
   EXPECT_EQ(list["kind"], "FlagList");
   EXPECT_GT(list["items"].size(), 100u);  // more than one page of the daemon's default
   const Outcome table = Ctl({"get", "flags", "cudnn."});
@@ -103,7 +103,7 @@ TEST_F(BackendctlTest, RefusalsHaveTheirExitCodes) {
 
 TEST_F(BackendctlTest, ExplainShowsEveryLayerAndTheWinner) {
   ASSERT_EQ(Ctl({"set", "cudnn.benchmark=true", "--reason", "tuning"}).code, 0);
-  const json explained = Json({"explain", "cudnn.benchmark"});
+  json explained = Json({"explain", "cudnn.benchmark"});
   EXPECT_EQ(explained["layers"][0]["layer"], "LAYER_BASE");
   EXPECT_EQ(explained["layers"][0]["winner"], true);
   const Outcome text = Ctl({"explain", "cudnn.benchmark"});
@@ -146,7 +146,7 @@ TEST_F(BackendctlTest, CompletesNamesThatTheDaemonKnows) {
 
 TEST_F(BackendctlTest, ShowsResizesAndClearsPlanCaches) {
   ASSERT_EQ(Ctl({"plan-cache", "resize", "7"}).code, 0);
-  const json caches = Json({"plan-cache", "show", "fft"});
+  json caches = Json({"plan-cache", "show", "fft"});
   ASSERT_EQ(caches["items"].size(), 1u);
   EXPECT_EQ(caches["items"][0]["maxSize"], "7");
   EXPECT_EQ(Ctl({"plan-cache", "clear", "fft"}).code, 0);
