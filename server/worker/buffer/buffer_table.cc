@@ -110,7 +110,8 @@ absl::Status BufferTable::Allocate(absl::Span<const Request> requests, const Quo
 absl::Status BufferTable::CheckImport(uint64_t id, uint64_t bytes, const Quotas& quotas) const {
   const Request request{id, bytes};
   RETURN_IF_ERROR(CheckNew(absl::MakeConstSpan(&request, 1), quotas));
-  return CheckQuota("imports", quotas.imports, imports_, 1);
+  RETURN_IF_ERROR(CheckQuota("imports", quotas.imports, imports_, 1));
+  return memory_.CheckArena(bytes);
 }
 
 absl::Status BufferTable::Import(uint64_t id, Fd memfd, uint64_t offset, uint64_t bytes,

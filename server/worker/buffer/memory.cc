@@ -39,17 +39,27 @@ absl::StatusOr<Slab> Memory::Map(MemoryUse use, uint64_t bytes) {
   return Take(use, bytes, [&] { return device_.MapSlab(SlabKind::kDevice, bytes); });
 }
 
+absl::Status Memory::CheckArenaLocked(uint64_t bytes) const {
+  const uint64_t arenas = used_[static_cast<int>(MemoryUse::kArena)];
+  if (bytes <= limits_.arena_bytes && arenas <= limits_.arena_bytes - bytes)
+    return absl::OkStatus();
+  return Error(Reason::kHostOutOfMemory,
+               absl::StrCat("arenas may have ", limits_.arena_bytes, " bytes in all; ", arenas,
+                            " are in use, ", bytes, " were asked for"),
+               {{"requested", absl::StrCat(bytes)},
+                {"limit", absl::StrCat(limits_.arena_bytes)},
+                {"used", absl::StrCat(arenas)}});
+}
+
+absl::Status Memory::CheckArena(uint64_t bytes) const {
+  MutexLock lock(&mutex_);
+  return CheckArenaLocked(bytes);
+}
+
 absl::StatusOr<Slab> Memory::Import(const Fd& memfd, uint64_t offset, uint64_t bytes,
                                     bool writable) {
   MutexLock lock(&mutex_);
-  const uint64_t arenas = used_[static_cast<int>(MemoryUse::kArena)];
-  if (bytes > limits_.arena_bytes || arenas > limits_.arena_bytes - bytes)
-    return Error(Reason::kHostOutOfMemory,
-                 absl::StrCat("arenas may have ", limits_.arena_bytes, " bytes in all; ", arenas,
-                              " are in use, ", bytes, " were asked for"),
-                 {{"requested", absl::StrCat(bytes)},
-                  {"limit", absl::StrCat(limits_.arena_bytes)},
-                  {"used", absl::StrCat(arenas)}});
+  if (absl::Status status = CheckArenaLocked(bytes); !status.ok()) return status;
   return Take(MemoryUse::kArena, bytes,
               [&] { return device_.Import(memfd, offset, bytes, writable); });
 }

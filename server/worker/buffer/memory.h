@@ -30,6 +30,8 @@ class Memory {
 
   // Errors: DEVICE_OUT_OF_MEMORY.
   absl::StatusOr<Slab> Map(MemoryUse use, uint64_t bytes);
+  // Whether arenas may have that much more. Errors: HOST_OUT_OF_MEMORY.
+  absl::Status CheckArena(uint64_t bytes) const;
   // Errors: HOST_OUT_OF_MEMORY.
   absl::StatusOr<Slab> Import(const Fd& memfd, uint64_t offset, uint64_t bytes, bool writable);
   void Free(MemoryUse use, const Slab& slab);
@@ -37,6 +39,7 @@ class Memory {
   uint64_t Used(MemoryUse use) const;
 
  private:
+  absl::Status CheckArenaLocked(uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OutOfMemory(uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slab> Take(MemoryUse use, uint64_t bytes,
                             absl::FunctionRef<absl::StatusOr<Slab>()> map)

@@ -121,6 +121,16 @@ void FillFailure(const Step& step, int operation, const absl::Status& cause,
   for (const auto& [name, value] : details.metadata) (*failure->mutable_metadata())[name] = value;
 }
 
+void FillDevice(const DeviceInfo& info, uint64_t device_epoch, v1::Device* device) {
+  device->set_device(info.uuid);
+  device->set_name(info.name);
+  device->set_isa(info.isa);
+  device->set_epoch(device_epoch);
+  device->set_memory_bytes(info.memory_bytes);
+  device->set_threads(info.threads);
+  for (const auto& [name, version] : info.libraries) (*device->mutable_libraries())[name] = version;
+}
+
 void StampProgram(const DeviceInfo& device, uint64_t device_epoch, const std::string& epoch,
                   uint64_t revision, uint64_t hash, v1::Stamp* stamp) {
   stamp->set_device(device.uuid);

@@ -28,6 +28,7 @@ void FillReads(const std::vector<Step>& steps, int done, std::vector<std::string
                v1::SubmitResponse* response);
 void FillFailure(const Step& step, int operation, const absl::Status& cause,
                  v1::OperationFailure* failure);
+void FillDevice(const DeviceInfo& info, uint64_t device_epoch, v1::Device* device);
 void StampProgram(const DeviceInfo& device, uint64_t device_epoch, const std::string& epoch,
                   uint64_t revision, uint64_t hash, v1::Stamp* stamp);
 void StampStep(const Step& step, int operation, const FlagSet& program_flags,

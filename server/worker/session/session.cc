@@ -92,12 +92,21 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Authenticate(SessionId id
   MutexLock lock(&mutex_);
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return UnknownSession(id.value());
-  const Granted& granted = found->second;
-  const bool same = SameToken(granted.token, token) && granted.peer.uid == caller.uid &&
-                    Agree(granted.peer.pid, caller.pid) &&
-                    Agree(granted.peer.pidfd_inode, caller.pidfd_inode);
-  if (!same) return UnknownSession(id.value());
-  return granted.session;
+  if (!found->second.Admits(token, caller)) return UnknownSession(id.value());
+  return found->second.session;
+}
+
+bool SessionTable::Granted::Admits(absl::string_view other, const Caller& caller) const {
+  return SameToken(token, other) && peer.uid == caller.uid && Agree(peer.pid, caller.pid) &&
+         Agree(peer.pidfd_inode, caller.pidfd_inode);
+}
+
+std::shared_ptr<Session> SessionTable::Find(absl::string_view token, const Caller& caller) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [id, granted] : sessions_) {
+    if (granted.Admits(token, caller)) return granted.session;
+  }
+  return nullptr;
 }
 
 bool SessionTable::Has(SessionId id) const {

@@ -95,6 +95,8 @@ class SessionTable {
 
   absl::StatusOr<std::shared_ptr<Session>> Authenticate(SessionId id, absl::string_view token,
                                                         const Caller& caller) const;
+  // By its token alone; nullptr: none.
+  std::shared_ptr<Session> Find(absl::string_view token, const Caller& caller) const;
   bool Has(SessionId id) const;
   // Ends what Session::Enter began; frees the session if it was the last of an ended one.
   void Leave(const std::shared_ptr<Session>& session);
@@ -105,6 +107,7 @@ class SessionTable {
     std::string token;
     Caller peer;
     std::shared_ptr<Session> session;
+    bool Admits(absl::string_view other, const Caller& caller) const;
   };
 
   Memory& memory_;
