@@ -19,7 +19,9 @@ namespace {
 constexpr absl::Duration kGrace = absl::Seconds(10);  // from SIGTERM to SIGKILL of --on-lost=stop
 constexpr int kSignals[] = {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// One run; lives on the stack of its command, single-threaded but for the lease's reader.
+// The lease is that of one HoldLease call: it needs no renewal, so a run that is stopped (Ctrl-Z,
+// its command with it) keeps it. One run; lives on the stack of its command, single-threaded but
+// for the lease's reader.
 class LeasedRun {
  public:
   LeasedRun(const Arguments& arguments, Child child, int signals)
