@@ -18,7 +18,7 @@ struct FlagRow {
   absl::string_view name;
   absl::string_view torch = "";
   Words types = "bool";
-  Words allowed = "";  // "hipblas=cublas": another spelling
+  Words allowed = "";               // "hipblas=cublas": another spelling
   absl::string_view standard = "";  // the default as text; empty: see note
   absl::string_view note = "";
   Words environment = "";

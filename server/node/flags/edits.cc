@@ -79,22 +79,11 @@ void Edits::Unset(std::optional<SessionId> session, absl::Span<const Entry> entr
   std::set<FlagId> keepers;
   for (const Entry& entry : entries) {
     Entries& list = Edit(session, entry.flag);
-    for (auto at = list.begin(); at != list.end();) {
-      const OwnedEntry& owned = **at;
-      if (owned.entry.layer != layer || owned.lease || owned.entry.device != entry.device) {
-        ++at;
-        continue;
-      }
-      if (owned.entry.via.has_value()) {
-        if (const auto keeper = LegacyKeeper(*owned.entry.via)) keepers.insert(*keeper);
-      }
-      at = list.erase(at);
-      changed_ = true;
-    }
-    if (entry.via.has_value()) {
-      if (const auto keeper = LegacyKeeper(*entry.via)) keepers.insert(*keeper);
-    }
-    // A leaf written over in its own name has left its legacy value behind.
+    const auto gone = std::remove_if(list.begin(), list.end(), [&](const auto& owned) {
+      return owned->entry.layer == layer && !owned->lease && owned->entry.device == entry.device;
+    });
+    changed_ = changed_ || gone != list.end();
+    list.erase(gone, list.end());
     for (FlagId keeper : {FlagIdOf("float32_matmul_precision"), FlagIdOf("cudnn.allow_tf32")}) {
       for (FlagId target : AliasTargets(keeper)) {
         if (target == entry.flag) keepers.insert(keeper);
