@@ -28,7 +28,7 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(CpuContext context) : context_(std::move(context)) {
     for (auto rows : {GemmKernels(), ConvolutionKernels(), ElementKernels(), NormKernels(),
-                      PoolingKernels(), FftKernels(), CopyKernels(), LinalgKernels(), FactorKernels()}) {
+                      PoolingKernels(), FftKernels(), CopyKernels(), LinalgKernels(), FactorKernels(), EinsumKernels()}) {
       for (const KernelRow& row : rows) build_[row.kind] = row.build;
     }
     const CpuFlags& f = context_.flags;

@@ -3,6 +3,7 @@
 #ifndef BACKENDD_SERVER_WORKER_DEVICE_CPU_KERNEL_H_
 #define BACKENDD_SERVER_WORKER_DEVICE_CPU_KERNEL_H_
 
+#include <complex>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -116,6 +117,7 @@ absl::Span<const KernelRow> FftKernels();
 absl::Span<const KernelRow> CopyKernels();
 absl::Span<const KernelRow> LinalgKernels();  // inv solve cholesky lu det
 absl::Span<const KernelRow> FactorKernels();  // qr eigh svd lstsq
+absl::Span<const KernelRow> EinsumKernels();
 
 // f(float{}) or f(double{}) by the dtype; OP_UNSUPPORTED for any other.
 template <class F>
@@ -125,6 +127,26 @@ absl::Status ByFloat(DType dtype, absl::string_view name, F&& f) {
   return Error(Reason::kOpUnsupported,
                absl::StrCat("operation '", name, "' is not offered for ", Name(dtype),
                             " on the CPU; allowed: f32, f64"));
+}
+
+// f(float{}) and so on, by the type of the first operand.
+template <class F>
+absl::Status ByNumber(Builder& b, F&& f) {
+  switch (b.type(0).dtype) {
+    case DType::kF32:
+      return f(float{});
+    case DType::kF64:
+      return f(double{});
+    case DType::kC64:
+      return f(std::complex<float>{});
+    case DType::kC128:
+      return f(std::complex<double>{});
+    default:
+      return Error(Reason::kOpUnsupported,
+                   absl::StrCat("operation '", KindName(b.spec.kind), "' is not offered for ",
+                                Name(b.type(0).dtype),
+                                " on the CPU; allowed: f32, f64, c64, c128"));
+  }
 }
 
 }  // namespace backendd::worker

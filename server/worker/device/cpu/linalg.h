@@ -126,26 +126,6 @@ std::string Names(std::initializer_list<absl::string_view> routines) {
   return names;
 }
 
-// f(float{}) and so on, by the type of the first operand.
-template <class F>
-absl::Status ByNumber(Builder& b, F&& f) {
-  switch (b.type(0).dtype) {
-    case DType::kF32:
-      return f(float{});
-    case DType::kF64:
-      return f(double{});
-    case DType::kC64:
-      return f(std::complex<float>{});
-    case DType::kC128:
-      return f(std::complex<double>{});
-    default:
-      return Error(Reason::kOpUnsupported,
-                   absl::StrCat("operation '", KindName(b.spec.kind), "' is not offered for ",
-                                Name(b.type(0).dtype),
-                                " on the CPU; allowed: f32, f64, c64, c128"));
-  }
-}
-
 }  // namespace backendd::worker
 
 #endif  // BACKENDD_SERVER_WORKER_DEVICE_CPU_LINALG_H_
