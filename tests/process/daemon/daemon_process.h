@@ -101,6 +101,9 @@ class DaemonProcess : public testing::Test {
   std::shared_ptr<grpc::Channel> Channel(const std::string& socket = "") const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
     return grpc::CreateCustomChannel("unix:" + (socket.empty() ? socket_ : socket),
                                      grpc::InsecureChannelCredentials(), arguments);
   }

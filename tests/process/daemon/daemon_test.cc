@@ -1,5 +1,6 @@
 // What the daemon promises as a process: one per socket, ended by signals, workers that end with it.
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
