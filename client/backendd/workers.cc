@@ -1,8 +1,9 @@
 // The session's way to the devices' workers, and the buffers it has there.
+#include <fcntl.h>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client/backendd/core.h"
-#include "shared/clock.h"
 #include "shared/status/error.h"
 #include "shared/status/macros.h"
 #include "shared/text.h"
@@ -85,8 +86,7 @@ absl::StatusOr<Frame> SessionCore::CallFds(WorkerLink& link, Frame frame, const 
   }
   frame.request = link.next_request++;
   absl::StatusOr<Frame> answer = link.fds->Call(frame, deadline_);
-  // An error frame leaves the channel in order; whatever else went wrong, the next call opens another one.
-  if (!answer.ok()) link.fds.reset();
+  if (!answer.ok()) link.fds.reset();  // the next call opens another one
   return answer;
 }
 
@@ -111,7 +111,7 @@ absl::Status SessionCore::MakeBuffer(WorkerLink& link, BufferRecord& record, boo
   frame.length = record.bytes;
   if (record.arena) {
     frame.kind = FrameKind::kImport;
-    frame.fds.emplace_back(dup(record.arena.get()));
+    frame.fds.emplace_back(fcntl(record.arena.get(), F_DUPFD_CLOEXEC, 0));
     return CallFds(link, std::move(frame), path).status();
   }
   frame.kind = FrameKind::kCreateArena;
