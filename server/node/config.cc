@@ -74,10 +74,7 @@ const std::vector<Row>& Rows() {
        [](Config* config, const std::string& text) {
          return LogLevelFromName(text, &config->log_level) ? "" : "debug, info, warning, error";
        },
-       [](const Config& config) {
-         constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
-         return kNames[static_cast<int>(config.log_level)];
-       }},
+       [](const Config& config) { return LogLevelName(config.log_level); }},
       {{"drain_timeout", "time that holders get at SIGTERM: 0s to 1h"},
        [](Config* config, const std::string& text) {
          absl::Duration value;

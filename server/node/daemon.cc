@@ -6,16 +6,49 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/control/worker_start.h"
 #include "server/listener/socket.h"
+#include "server/node/flags/environment.h"
 #include "server/node/workers/cpu_kernels.h"
 #include "shared/status/macros.h"
 
 namespace backendd::node {
 namespace {
+
+NodeQuotas QuotasOf(const Config& config) {
+  NodeQuotas quotas;
+  quotas.sessions = static_cast<int>(config.sessions);
+  quotas.sessions_per_user = static_cast<int>(config.sessions_per_user);
+  quotas.leases = static_cast<int>(config.leases);
+  quotas.leases_per_session = static_cast<int>(config.leases_per_session);
+  quotas.entries_per_lease = static_cast<int>(config.entries_per_lease);
+  quotas.waiters_per_key = static_cast<int>(config.waiters_per_key);
+  return quotas;
+}
+
+Node::Options NodeOptions(const Config& config, std::optional<gid_t> group) {
+  const Variables variables = OwnEnvironment();
+  Node::Options options;
+  options.version = BACKENDD_VERSION;
+  options.socket = config.socket;
+  options.facts.cpu_capability = CapabilityOf(DetectCpu());
+  Environment environment = ParseEnvironment(variables, options.facts);
+  for (const std::string& warning : environment.warnings) LogWarning(warning);
+  options.environment = std::move(environment.entries);
+  options.file = config.flags;
+  options.roles = config.roles;
+  if (group.has_value())  // unless the configuration says otherwise of it
+    options.roles.rules.push_back({std::nullopt, group, Role::kWorker});
+  options.quotas = QuotasOf(config);
+  options.notes = {"cpu only (no CUDA worker is built)",
+                   "base values are in memory: they do not survive a restart"};
+  return options;
+}
 
 // The daemon takes what it gets: a sandbox may cap it.
 void RaiseFileLimit() {
@@ -25,24 +58,19 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// In --worker-dir; else beside the daemon, or where an installation puts it.
+std::string WorkerBinary(const Config& config, const std::string& executable_dir) {
+  constexpr char kName[] = "/backendd-worker-cpu";
+  if (!config.worker_dir.empty()) return config.worker_dir + kName;
+  const std::string installed = executable_dir + "/../libexec/backendd" + kName;
+  const std::string beside = executable_dir + kName;
+  return access(beside.c_str(), X_OK) != 0 && access(installed.c_str(), X_OK) == 0 ? installed
+                                                                                   : beside;
+}
+
 }  // namespace
 
-// Feeds workers until the node does.
-class Daemon::Feeder final : public Workers::Observer {
- public:
-  explicit Feeder(Workers* workers) : workers_(workers) {}
-  void OnWorkerReady(const v1::Device& device) override {
-    control::v1::Command command;
-    command.mutable_snapshot()->set_complete(true);
-    command.mutable_snapshot()->set_revision(1);
-    workers_->Attach(device.device(), std::move(command));
-  }
-  void OnDeviceChanged(const v1::Device&, uint64_t) override {}
-  void OnSessionFreed(const DeviceId&, uint64_t, uint64_t) override {}
-
- private:
-  Workers* workers_;
-};
+Daemon::Daemon(const Config& config) : config_(config) {}
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
                                                        const std::string& executable_dir) {
@@ -56,9 +84,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
   if (!group.has_value())
     LogInfo("no group 'backendd' on this node: the sockets keep the daemon's own group");
 
-  const std::string worker_dir = config.worker_dir.empty() ? executable_dir : config.worker_dir;
   WorkerSupervisor::Options workers;
-  workers.devices = {{"cpu", worker_dir + "/backendd-worker-cpu", directory + "/cpu.sock",
+  workers.devices = {{"cpu", WorkerBinary(config, executable_dir), directory + "/cpu.sock",
                       directory + "/cpu.fd.sock"}};
   if (config.require_device == "cuda")
     return absl::FailedPreconditionError("cpu only (no CUDA worker is built), and cuda is required");
@@ -67,10 +94,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
         absl::StrCat("cpu is required, and there is no worker '", workers.devices[0].binary, "'"));
   workers.group = group;
   workers.variables = WorkerEnvironment(OwnEnvironment(), DetectCpu());
+  workers.variables[kLogLevelVariable] = LogLevelName(config.log_level);
   workers.variables[kReflectionVariable] = config.reflection ? "1" : "0";
   workers.clock = &daemon->clock_;
   ASSIGN_OR_RETURN(daemon->workers_, WorkerSupervisor::Create(std::move(workers)));
-  daemon->feeder_ = std::make_unique<Feeder>(daemon->workers_.get());
+  ASSIGN_OR_RETURN(daemon->node_,
+                   Node::Create(NodeOptions(config, group), daemon->workers_.get()));
 
   Listener::Options options;
   ASSIGN_OR_RETURN(options.socket, BindSocket(config.socket, SOCK_STREAM, group));
@@ -78,19 +107,32 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
   options.max_message_bytes = static_cast<int>(config.max_message_bytes);
   options.max_connections_per_uid = static_cast<int>(config.connections_per_user);
   ASSIGN_OR_RETURN(daemon->listener_, Listener::Create(std::move(options)));
-  daemon->workers_->Start(daemon->feeder_.get());
+  daemon->workers_->Start(daemon->node_.get());
   daemon->listener_->Start();
   LogInfo("backendd serves", {{"socket", config.socket}, {"pid", getpid()}});
   return daemon;
 }
 
-Daemon::Daemon(const Config& config) : config_(config) {}
-
 Daemon::~Daemon() { Stop(); }
 
+bool Daemon::HasSessions() const {
+  Peer self;
+  self.uid = geteuid();
+  self.pid = getpid();
+  const auto sessions = node_->ListSessions(
+      {std::make_shared<const Peer>(std::move(self)), Role::kAdmin}, v1::ListSessionsRequest());
+  return sessions.ok() && sessions->sessions_size() > 0;
+}
+
 void Daemon::Drain(const std::function<bool(absl::Duration)>& hurry) {
-  listener_->SetServing(false);
   LogInfo("draining", {{"timeout", absl::FormatDuration(config_.drain_timeout)}});
+  listener_->SetServing(false);
+  node_->Drain(config_.drain_timeout);
+  const absl::Duration until = clock_.Steady() + config_.drain_timeout;
+  while (HasSessions() && clock_.Steady() < until) {
+    if (hurry(std::min(absl::Milliseconds(50), until - clock_.Steady()))) break;
+  }
+  node_->EndAll(v1::END_CAUSE_DRAINED);
 }
 
 void Daemon::Stop() {

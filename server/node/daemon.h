@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "server/listener/listener.h"
 #include "server/node/config.h"
+#include "server/node/node.h"
 #include "server/node/workers/worker_supervisor.h"
 #include "shared/clock.h"
 #include "shared/fd/fd.h"
@@ -32,14 +33,14 @@ class Daemon {
   void Stop();
 
  private:
-  class Feeder;
+  bool HasSessions() const;
   explicit Daemon(const Config& config);
 
   const Config config_;
   SystemClock clock_;
   Fd lock_;  // held to the very end
   std::unique_ptr<WorkerSupervisor> workers_;
-  std::unique_ptr<Feeder> feeder_;
+  std::unique_ptr<Node> node_;
   std::unique_ptr<Listener> listener_;
 };
 

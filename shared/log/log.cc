@@ -14,6 +14,8 @@
 namespace backendd {
 namespace {
 
+constexpr absl::string_view kNames[] = {"debug", "info", "warning", "error"};
+
 spdlog::logger& Logger() {
   // Never destroyed: threads may log while the process ends.
   static spdlog::logger* logger = [] {
@@ -72,8 +74,9 @@ void Log(LogLevel level, absl::string_view message, LogFields fields) {
 
 void SetUpLog(LogLevel level) { Logger().set_level(LevelOf(level)); }
 
+std::string LogLevelName(LogLevel level) { return Str(kNames[static_cast<int>(level)]); }
+
 bool LogLevelFromName(absl::string_view name, LogLevel* level) {
-  constexpr absl::string_view kNames[] = {"debug", "info", "warning", "error"};
   for (int i = 0; i < 4; ++i) {
     if (name == kNames[i]) {
       *level = static_cast<LogLevel>(i);

@@ -43,6 +43,8 @@ inline void LogError(absl::string_view message, LogFields fields = {}) {
 void SetUpLog(LogLevel level);
 bool LogLevelFromName(absl::string_view name, LogLevel* level);  // debug, info, warning, error
 
+std::string LogLevelName(LogLevel level);
+
 // One line of a log without its time and level; what tests look at.
 std::string LogLine(absl::string_view message, LogFields fields);
 
