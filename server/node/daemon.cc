@@ -14,6 +14,7 @@
 #include "server/control/worker_start.h"
 #include "server/listener/socket.h"
 #include "server/node/flags/environment.h"
+#include "server/node/rpc/services.h"
 #include "server/node/workers/cpu_kernels.h"
 #include "shared/status/macros.h"
 
@@ -103,6 +104,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
 
   Listener::Options options;
   ASSIGN_OR_RETURN(options.socket, BindSocket(config.socket, SOCK_STREAM, group));
+  daemon->services_ = std::make_unique<Services>(daemon->node_.get());
+  options.services = daemon->services_->named();
   options.reflection = config.reflection;
   options.max_message_bytes = static_cast<int>(config.max_message_bytes);
   options.max_connections_per_uid = static_cast<int>(config.connections_per_user);

@@ -17,6 +17,8 @@
 
 namespace backendd::node {
 
+class Services;
+
 // Owned by main, used by its thread alone. Create gives a daemon that serves; Drain and Stop end it.
 class Daemon {
  public:
@@ -41,6 +43,7 @@ class Daemon {
   Fd lock_;  // held to the very end
   std::unique_ptr<WorkerSupervisor> workers_;
   std::unique_ptr<Node> node_;
+  std::unique_ptr<Services> services_;
   std::unique_ptr<Listener> listener_;
 };
 
