@@ -101,6 +101,12 @@ struct EmbeddingAttributes {  // and its gradient
   auto Tie() const { return std::tie(padding_idx, scale_grad_by_freq); }
 };
 
+struct SdpaAttributes {  // and its gradient
+  bool is_causal = false, enable_gqa = false;
+  double scale = 1, dropout_p = 0;
+  auto Tie() const { return std::tie(is_causal, enable_gqa, scale, dropout_p); }
+};
+
 struct CopyAttributes {
   auto Tie() const { return std::tie(); }
 };
@@ -251,7 +257,7 @@ using Attributes =
                  EmbeddingAttributes, CopyAttributes, FillAttributes, WriteAttributes,
                  ReadAttributes, BarrierAttributes, UnaryAttributes, BinaryAttributes,
                  WhereAttributes, RandomAttributes, DropoutAttributes, SgdAttributes,
-                 AdamAttributes, GroupedGemmAttributes, InvAttributes, SolveAttributes,
+                 AdamAttributes, SdpaAttributes, GroupedGemmAttributes, InvAttributes, SolveAttributes,
                  CholeskyAttributes, LuAttributes, QrAttributes, DetAttributes, EighAttributes,
                  SvdAttributes, LstsqAttributes, EinsumAttributes, RnnAttributes,
                  Sparse24Attributes, QuantizeAttributes, QuantizedLinearAttributes>;

@@ -130,6 +130,7 @@ absl::Span<const Family> EinsumFamilies();
 absl::Span<const Family> RecurrentFamilies();  // rnn rnn_gradient
 absl::Span<const Family> QuantizedFamilies();  // quantize dequantize quantized_linear
 absl::Span<const Family> SparseFamilies();     // sparse24_*
+absl::Span<const Family> AttentionFamilies();  // sdpa sdpa_gradient
 absl::Span<const Family> GroupedFamilies();    // grouped_gemm
 
 }  // namespace backendd

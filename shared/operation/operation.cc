@@ -19,7 +19,8 @@ const Family* FamilyOf(OpKind kind) {
     for (auto families : {BytesFamilies(), MultiplyFamilies(), ConvolutionFamilies(),
                           ElementFamilies(), NormFamilies(), TransformFamilies(),
                           LinalgFamilies(), EinsumFamilies(), RecurrentFamilies(),
-                          QuantizedFamilies(), SparseFamilies(), GroupedFamilies()}) {
+                          QuantizedFamilies(), SparseFamilies(), GroupedFamilies(),
+                          AttentionFamilies()}) {
       for (const Family& family : families) (*rows)[family.kind] = &family;
     }
     return rows;

@@ -28,7 +28,7 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(CpuContext context) : context_(std::move(context)) {
     for (auto rows : {GemmKernels(), ConvolutionKernels(), ElementKernels(), NormKernels(),
-                      PoolingKernels(), FftKernels(), CopyKernels(), LinalgKernels(), FactorKernels(), EinsumKernels()}) {
+                      PoolingKernels(), FftKernels(), CopyKernels(), AttentionKernels(), LinalgKernels(), FactorKernels(), EinsumKernels()}) {
       for (const KernelRow& row : rows) build_[row.kind] = row.build;
     }
     const CpuFlags& f = context_.flags;
@@ -37,6 +37,7 @@ class CpuDevice final : public Device {
     conv_f32_flags_ = {f.mkldnn_enabled, f.conv_precision, f.deterministic};
     conv_flags_ = {f.mkldnn_enabled, f.deterministic};
     fft_flags_ = {f.fft};
+    sdpa_flags_ = {f.math_sdp};
     Describe();
   }
 
@@ -85,6 +86,9 @@ class CpuDevice final : public Device {
         return single ? conv_f32_flags_ : conv_flags_;
       case OpKind::kFft:
         return fft_flags_;
+      case OpKind::kSdpa:
+      case OpKind::kSdpaGradient:
+        return sdpa_flags_;
       default:
         return {};
     }
@@ -151,7 +155,7 @@ class CpuDevice final : public Device {
 
   const CpuContext context_;
   std::array<BuildFunction, kKinds> build_{};
-  std::vector<FlagId> gemm_f32_flags_, gemm_flags_, conv_f32_flags_, conv_flags_, fft_flags_;
+  std::vector<FlagId> gemm_f32_flags_, gemm_flags_, conv_f32_flags_, conv_flags_, fft_flags_, sdpa_flags_;
   DeviceInfo info_;
   CpuSlot slot_;
   uint64_t events_ = 0;
@@ -199,7 +203,8 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(CpuOptions options) {
                    FlagIdOf("cpu.preferred_fft_library"),
                    FlagIdOf("mkldnn.matmul.fp32_precision"),
                    FlagIdOf("mkldnn.conv.fp32_precision"),
-                   FlagIdOf("mkldnn.deterministic")};
+                   FlagIdOf("mkldnn.deterministic"),
+                   FlagIdOf("cuda.math_sdp_enabled")};
   context.threads = options.threads > 0 ? options.threads : UsableCores();
   openblas_set_num_threads(context.threads);
   LAPACKE_set_nancheck(0);

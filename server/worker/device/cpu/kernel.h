@@ -41,7 +41,7 @@ struct CpuPlan final : Plan {
 
 // The ids of the flags that mean something here; looked up once.
 struct CpuFlags {
-  FlagId mkldnn_enabled, blas, fft, matmul_precision, conv_precision, deterministic;
+  FlagId mkldnn_enabled, blas, fft, matmul_precision, conv_precision, deterministic, math_sdp;
 };
 
 // What all plans share; owned by the device, lives longer than them. Any thread.
@@ -115,6 +115,7 @@ absl::Span<const KernelRow> NormKernels();
 absl::Span<const KernelRow> PoolingKernels();
 absl::Span<const KernelRow> FftKernels();
 absl::Span<const KernelRow> CopyKernels();
+absl::Span<const KernelRow> AttentionKernels();
 absl::Span<const KernelRow> LinalgKernels();  // inv solve cholesky lu det
 absl::Span<const KernelRow> FactorKernels();  // qr eigh svd lstsq
 absl::Span<const KernelRow> EinsumKernels();
