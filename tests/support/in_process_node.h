@@ -4,6 +4,7 @@
 #define BACKENDD_TESTS_SUPPORT_IN_PROCESS_NODE_H_
 
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
