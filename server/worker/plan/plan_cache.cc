@@ -85,7 +85,7 @@ absl::StatusOr<PlanLookup> PlanCache::Get(PlanKind which, absl::string_view key,
     built = build();
   }
 
-  absl::StatusOr<PlanLookup> answer = built.status();
+  absl::StatusOr<PlanLookup> answer;
   std::vector<std::shared_ptr<const Plan>> dropped;  // freed without the lock
   {
     MutexLock lock(&mutex_);
@@ -102,6 +102,7 @@ absl::StatusOr<PlanLookup> PlanCache::Get(PlanKind which, absl::string_view key,
       answer = PlanLookup{std::move(plan), false};
     } else {
       flight->result = built.status();
+      answer = built.status();
       // Memory may be there in a moment; what a library refuses stays refused.
       if (!no_memory()) {
         if (kind.negatives.size() >= kMostNegatives) kind.negatives.clear();
