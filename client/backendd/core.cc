@@ -297,7 +297,7 @@ void SessionCore::Restore() {
       SawRevision(response.revision());
   }
   for (const auto& lease : leases) {
-    LeaseReacquired event{LastGrant(*lease).lease_id(), absl::OkStatus()};
+    LeaseReacquired event{LastGrant(*lease).lease_id(), v1::Lease()};
     v1::AcquireLeaseRequest request = lease->request;
     request.set_session_id(id());
     request.set_request_id(RequestId());

@@ -248,6 +248,7 @@ Tensor Program::Fft(const Tensor& x, v1::FftKind kind, v1::Fft op) {
   SetOperand(x, op.mutable_x());
   op.mutable_y();
   op.set_kind(kind);
+  if (op.dims().empty()) op.add_dims(x.type.rank() - 1);
   v1::Operation operation;
   *operation.mutable_fft() = std::move(op);
   return One(std::move(operation));

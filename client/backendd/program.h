@@ -64,6 +64,7 @@ class Program {
                                 v1::ConvolutionInputGradient op = {});
   void ConvolutionWeightGradient(const Tensor& x, const Tensor& dy, const Tensor& dw,
                                  v1::ConvolutionWeightGradient op = {});
+  // Along the last dimension where `op` names none.
   Tensor Fft(const Tensor& x, v1::FftKind kind, v1::Fft op = {});
   Tensor Softmax(const Tensor& x, int64_t dim, v1::Softmax op = {});
   Tensor Activation(const Tensor& x, v1::ActivationFunction function, v1::Activation op = {});

@@ -66,9 +66,7 @@ absl::Status Spectrogram(Session& session, const Arguments& arguments) {
   frames.type.strides = {kHop, 1};
   const Tensor windowed = program.Binary(frames, window.View(DType::kF32, {kWindow}),
                                          v1::BINARY_FUNCTION_MUL);
-  v1::Fft along;
-  along.add_dims(1);
-  const Tensor power = Power(program, program.Fft(windowed, v1::FFT_KIND_R2C, along));
+  const Tensor power = Power(program, program.Fft(windowed, v1::FFT_KIND_R2C));
   const Tensor loud =
       program.Binary(power, window.View(DType::kF32, {1}, after), v1::BINARY_FUNCTION_ADD);
   v1::Unary into;
