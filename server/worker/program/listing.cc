@@ -64,7 +64,7 @@ uint64_t HashOf(absl::string_view bytes, uint64_t hash) {
 
 absl::StatusOr<std::shared_ptr<const Listing>> MakeListing(
     const google::protobuf::RepeatedPtrField<v1::Operation>& operations, uint64_t limit) {
-  RETURN_IF_ERROR(CheckQuota("operations", limit, 0, operations.size()));
+  RETURN_IF_ERROR(CheckQuota("operations", limit, 0, static_cast<uint64_t>(operations.size())));
   auto listing = std::make_shared<Listing>();
   listing->operations.reserve(operations.size());
   std::vector<Violation> violations;

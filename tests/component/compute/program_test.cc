@@ -184,7 +184,10 @@ TEST_F(Programs, LimitsAreNamedAndNothingRuns) {
   none.add_operations();
   EXPECT_THAT(Submit(none, &response), HasReason(Reason::kArgumentInvalid));
   v1::SubmitRequest unsupported = Program();
-  unsupported.add_operations()->mutable_sparse24_prune();
+  Fill(&unsupported, Floats(1, 2), 1);
+  device_->build = [](const OperationSpec&, const FlagValues&) {
+    return Error(Reason::kOpUnsupported, "this device does not");
+  };
   EXPECT_THAT(Submit(unsupported, &response), HasReason(Reason::kOpUnsupported));
   v1::SubmitRequest stale = Program();
   stale.set_device_epoch(2);
