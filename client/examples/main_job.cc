@@ -100,6 +100,10 @@ class MainJob {
     ASSIGN_OR_RETURN(client_, Client::Create({.address = arguments_.socket}));
     RETURN_IF_ERROR(WaitForWorker());
     ASSIGN_OR_RETURN(const v1::FlagReading before, client_->Get(kFlag));
+    SessionOptions options;
+    options.name = "main job";
+    ASSIGN_OR_RETURN(session_, client_->OpenSession(std::move(options)));
+    RETURN_IF_ERROR(session_->WaitServing("cpu", absl::Seconds(10)));
     ASSIGN_OR_RETURN(const uint64_t free_bytes, UsedBytes());
     Show("main job", absl::StrCat(kFlag, " is ", Text(before), " (", before.source(), ")"));
     RETURN_IF_ERROR(digits_.Start(folder, arguments_));
@@ -118,11 +122,10 @@ class MainJob {
     return value ? ToText(*value) : reading.unavailable().reason();
   }
 
+  // What the sessions' buffers have, from the worker's own ledger.
   absl::StatusOr<uint64_t> UsedBytes() {
-    ASSIGN_OR_RETURN(const auto devices, client_->Devices());
-    for (const v1::Device& device : devices)
-      if (device.device() == "cpu") return device.used_bytes();
-    return absl::NotFoundError("the daemon has no CPU device");
+    ASSIGN_OR_RETURN(const v1::DescribeDeviceResponse device, session_->DescribeDevice("cpu"));
+    return device.device().used_bytes();
   }
 
   absl::Status WaitForWorker() {
@@ -143,28 +146,34 @@ class MainJob {
   }
 
   // Shows what the children say until `done`, or all have ended. A child that failed ends it.
+  // Shows what the children say until `done`, or all have ended. A child that failed ends it.
   absl::Status Pump(const std::function<bool()>& done) {
-    while (!done()) {
-      std::vector<pollfd> polls;
-      std::vector<Child*> open;
-      for (Child* child : {&digits_, &spectrogram_, &holder_}) {
-        if (!child->output) continue;
-        polls.push_back({child->output.get(), POLLIN, 0});
-        open.push_back(child);
-      }
-      if (polls.empty()) return absl::OkStatus();
-      if (poll(polls.data(), polls.size(), 60000) <= 0)
-        return absl::DeadlineExceededError("nobody said anything for a minute");
-      for (size_t i = 0; i < polls.size(); ++i) {
-        if (polls[i].revents == 0) continue;
-        open[i]->Read();
-        if (open[i]->exit > 0 && open[i] != &holder_)
-          return absl::InternalError(absl::StrCat(open[i]->name, " ended with ", open[i]->exit));
-        if (open[i] == &holder_ && !open[i]->output && !killed_)
-          return absl::InternalError("the holder ended before it was killed");
-      }
+    while (!done() && (digits_.output || spectrogram_.output || holder_.output)) {
+      ASSIGN_OR_RETURN(const bool said, Listen(60000));
+      if (!said) return absl::DeadlineExceededError("nobody said anything for a minute");
     }
     return absl::OkStatus();
+  }
+
+  // Shows what comes within `milliseconds`; whether anything came.
+  absl::StatusOr<bool> Listen(int milliseconds) {
+    std::vector<pollfd> polls;
+    std::vector<Child*> open;
+    for (Child* child : {&digits_, &spectrogram_, &holder_}) {
+      if (!child->output) continue;
+      polls.push_back({child->output.get(), POLLIN, 0});
+      open.push_back(child);
+    }
+    if (poll(polls.data(), polls.size(), milliseconds) <= 0) return false;
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents == 0) continue;
+      open[i]->Read();
+      if (open[i]->exit > 0 && open[i] != &holder_)
+        return absl::InternalError(absl::StrCat(open[i]->name, " ended with ", open[i]->exit));
+      if (open[i] == &holder_ && !open[i]->output && !killed_)
+        return absl::InternalError("the holder ended before it was killed");
+    }
+    return true;
   }
 
   absl::Status KillHolder(const v1::FlagReading& before, uint64_t free_bytes) {
@@ -208,13 +217,14 @@ class MainJob {
     for (const absl::Duration begin = Elapsed(); Elapsed() - begin < limit;) {
       ASSIGN_OR_RETURN(const bool yes, seen());
       if (yes) return absl::OkStatus();
-      absl::SleepFor(absl::Microseconds(200));
+      RETURN_IF_ERROR(Listen(1).status());
     }
     return absl::DeadlineExceededError("the rollback of the killed holder was not seen within 10 s");
   }
 
   const Arguments arguments_;
   std::unique_ptr<Client> client_;
+  std::unique_ptr<Session> session_;
   Child digits_{"digits"}, spectrogram_{"spectrogram"}, holder_{"holder"};
   uint64_t used_ = 0;
   bool killed_ = false;
