@@ -152,6 +152,7 @@ class StormSession {
     });
   }
   void End(std::vector<double>* late_ms) {
+    if (session_ == nullptr) return;
     session_->Goodbye();
     if (reader_.joinable()) reader_.join();
     late_ms->insert(late_ms->end(), late_ms_.begin(), late_ms_.end());
@@ -265,9 +266,8 @@ Row ExpiryStorm(const Options& options) {
   for (StormSession& session : sessions) {
     const int count = std::min(to_take, StormSession::kMostLeases);
     if (status.ok()) status = session.Open(channel);
-    if (!status.ok()) return Failed(row, status);
-    status = session.Take(stub, count, target_us);
-    session.Listen(&left);
+    if (status.ok()) status = session.Take(stub, count, target_us);
+    if (status.ok()) session.Listen(&left);
     to_take -= count;
   }
   while (status.ok() && left > 0 && NowUs() < target_us + 20e6) {

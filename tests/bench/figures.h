@@ -59,6 +59,7 @@ class RawSession {
   std::unique_ptr<grpc::ClientReaderWriter<v1::OpenSessionRequest, v1::OpenSessionResponse>>
       stream_;
   v1::Welcome welcome_;
+  bool said_goodbye_ = false;
 };
 
 // The row with why it could not be measured.

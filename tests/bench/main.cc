@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -50,11 +51,12 @@ RawSession::~RawSession() {
   if (welcome_.session_id() == 0) return;
   Goodbye();
   v1::OpenSessionResponse event;
-  while (stream_->Read(&event)) continue;
+  while (stream_->Read(&event)) continue;  // nobody else reads any more
   (void)stream_->Finish();
 }
 
 void RawSession::Goodbye() {
+  if (std::exchange(said_goodbye_, true)) return;
   v1::OpenSessionRequest goodbye;
   goodbye.mutable_goodbye();
   stream_->Write(goodbye, grpc::WriteOptions().set_last_message());
