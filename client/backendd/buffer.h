@@ -19,8 +19,8 @@ namespace backendd {
 class SessionCore;
 struct BufferRecord;
 
-// A view of a buffer: what operations take and give. A plain value; without a dtype it is the answer of
-// something that was refused.
+// A view of a buffer: what operations take and give. A plain value; without a dtype it is the
+// answer of something that was refused.
 struct Tensor {
   uint64_t buffer = 0;
   uint64_t offset = 0;  // bytes
@@ -35,8 +35,8 @@ struct Tensor {
   Tensor Slice(int dim, int64_t begin, int64_t end) const;
 };
 
-// Move-only; one thread at a time; freed at its end (by the worker, after the programs that use it).
-// Zeros at first.
+// Move-only; one thread at a time; freed at its end (by the worker, after the programs that use
+// it). Zeros at first.
 class Buffer {
  public:
   Buffer(Buffer&&) noexcept = default;
@@ -45,8 +45,8 @@ class Buffer {
 
   uint64_t id() const;
   uint64_t size_bytes() const;
-  // An arena's bytes, shared with the worker: a program's results are there when Submit has returned.
-  // Empty for device memory.
+  // An arena's bytes, shared with the worker: a program's results are there when Submit has
+  // returned. Empty for device memory.
   std::span<std::byte> data() const;
   template <class T>
   std::span<T> as() const {
@@ -54,7 +54,8 @@ class Buffer {
   }
   // A row-major view from `offset` bytes on; an invalid one where it does not fit.
   Tensor View(DType dtype, absl::Span<const int64_t> shape, uint64_t offset = 0) const;
-  // In chunks through gRPC, for device memory. Errors: SIZE_TOO_LARGE, BUFFER_UNKNOWN, BUFFER_POISONED.
+  // In chunks through gRPC, for device memory. Errors: SIZE_TOO_LARGE, BUFFER_UNKNOWN,
+  // BUFFER_POISONED.
   absl::Status Write(uint64_t offset, std::span<const std::byte> bytes);
   absl::Status Read(uint64_t offset, std::span<std::byte> bytes) const;
   // A second one is no error.

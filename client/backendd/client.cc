@@ -64,10 +64,11 @@ absl::Status WithReason(absl::Status status, const std::string& peer) {
   if (status.ok() || ReasonOf(status)) return status;
   if (absl::IsUnavailable(status)) {
     const int error = Probe(peer);
-    return Error(Reason::kDaemonUnreachable,
-                 absl::StrCat("nobody answers at ", peer, " (",
-                              error == 0 ? std::string(status.message()) : std::strerror(error), ")"),
-                 {{"address", peer}});
+    return Error(
+        Reason::kDaemonUnreachable,
+        absl::StrCat("nobody answers at ", peer, " (",
+                     error == 0 ? std::string(status.message()) : std::strerror(error), ")"),
+        {{"address", peer}});
   }
   if (absl::IsDeadlineExceeded(status))
     return Error(Reason::kDeadlineExceeded, absl::StrCat(peer, " did not answer in time"));
@@ -127,7 +128,8 @@ absl::StatusOr<v1::FlagReading> Client::Get(const std::string& flag, const std::
   request.set_flag(flag);
   if (!device.empty()) request.set_device(device);
   v1::GetFlagResponse response;
-  RETURN_IF_ERROR(Call<v1::FlagService>(*this, &v1::FlagService::Stub::GetFlag, request, &response));
+  RETURN_IF_ERROR(
+      Call<v1::FlagService>(*this, &v1::FlagService::Stub::GetFlag, request, &response));
   return response.reading();
 }
 
@@ -173,7 +175,8 @@ absl::StatusOr<v1::SetFlagsResponse> Client::Set(const FlagSettings& settings,
   request.set_reason(reason);
   request.set_request_id(RequestId());
   v1::SetFlagsResponse response;
-  RETURN_IF_ERROR(Call<v1::FlagService>(*this, &v1::FlagService::Stub::SetFlags, request, &response));
+  RETURN_IF_ERROR(
+      Call<v1::FlagService>(*this, &v1::FlagService::Stub::SetFlags, request, &response));
   return response;
 }
 
@@ -212,8 +215,8 @@ absl::StatusOr<std::vector<v1::Session>> Client::Sessions() {
 
 absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(SessionOptions options) {
   RETURN_IF_ERROR(CheckProcess());
-  ASSIGN_OR_RETURN(auto core, SessionCore::Open(channel_, address_, options_.deadline,
-                                                std::move(options)));
+  ASSIGN_OR_RETURN(auto core,
+                   SessionCore::Open(channel_, address_, options_.deadline, std::move(options)));
   return std::unique_ptr<Session>(new Session(std::move(core)));
 }
 

@@ -142,8 +142,8 @@ void SessionCore::Read() {
       connected_ = false;
       if (!ever) {
         first_failed_ = true;
-        first_ = end.ok() ? Error(Reason::kDaemonUnreachable, "the stream ended before a welcome")
-                          : end;
+        first_ =
+            end.ok() ? Error(Reason::kDaemonUnreachable, "the stream ended before a welcome") : end;
       }
       changed_.SignalAll();
       if (stopping_ || !ever) return;
@@ -170,7 +170,7 @@ absl::Status SessionCore::ReadOnce(bool* welcomed) {
   if (options_.resume_grace != absl::ZeroDuration())
     *hello.mutable_resume_grace() = ToProto(options_.resume_grace);
   const absl::Duration sent = SteadyNow();
-  std::shared_ptr<v1Stream> stream;
+  std::shared_ptr<SessionStream> stream;
   {
     MutexLock lock(&mutex_);
     if (welcome_.session_id() != 0) {
@@ -382,7 +382,8 @@ absl::Status SessionCore::Release(LeaseRecord& lease) {
   request.set_session_id(id());
   request.set_request_id(RequestId());
   v1::ReleaseLeaseResponse response;
-  RETURN_IF_ERROR(Call<v1::LeaseService>(&v1::LeaseService::Stub::ReleaseLease, request, &response));
+  RETURN_IF_ERROR(
+      Call<v1::LeaseService>(&v1::LeaseService::Stub::ReleaseLease, request, &response));
   SawRevision(response.revision());
   return absl::OkStatus();
 }
@@ -397,11 +398,11 @@ absl::StatusOr<v1::Lease> SessionCore::Grant(const LeaseRecord& lease) const {
   MutexLock lock(&mutex_);
   const absl::Duration silent = SteadyNow() - alive_;
   if (lease.lost || silent >= ttl_) {
-    return Error(Reason::kLeaseStale,
-                 lease.lost ? std::string("the lease is lost")
-                            : absl::StrCat("the daemon has not answered for ",
-                                           absl::FormatDuration(silent), ", the session's TTL is ",
-                                           absl::FormatDuration(ttl_)));
+    return Error(
+        Reason::kLeaseStale,
+        lease.lost ? std::string("the lease is lost")
+                   : absl::StrCat("the daemon has not answered for ", absl::FormatDuration(silent),
+                                  ", the session's TTL is ", absl::FormatDuration(ttl_)));
   }
   return lease.grant;
 }

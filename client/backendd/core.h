@@ -23,7 +23,7 @@
 
 namespace backendd {
 
-using v1Stream = grpc::ClientReaderWriter<v1::OpenSessionRequest, v1::OpenSessionResponse>;
+using SessionStream = grpc::ClientReaderWriter<v1::OpenSessionRequest, v1::OpenSessionResponse>;
 
 // A lease that this session has; its request takes it again for a new session.
 struct LeaseRecord {
@@ -52,8 +52,8 @@ struct WorkerLink {
   uint64_t next_request ABSL_GUARDED_BY(mutex) = 1;
 };
 
-// Shared by Session and its handles; any thread. Lock order: workers_mutex_, mutex_; stream_mutex_ is
-// taken alone. Stop() says goodbye and ends both threads.
+// Shared by Session and its handles; any thread. Lock order: workers_mutex_, mutex_; stream_mutex_
+// is taken alone. Stop() says goodbye and ends both threads.
 class SessionCore {
  public:
   static absl::StatusOr<std::shared_ptr<SessionCore>> Open(std::shared_ptr<grpc::Channel> channel,
@@ -121,13 +121,14 @@ class SessionCore {
     if (deadline == absl::ZeroDuration()) deadline = deadline_;
     context.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
     context.AddMetadata("backendd-grant", link.grant);
-    return WithReason(FromGrpc((link.stub.get()->*method)(&context, request, response)), link.socket);
+    return WithReason(FromGrpc((link.stub.get()->*method)(&context, request, response)),
+                      link.socket);
   }
   absl::Status MakeBuffer(WorkerLink& link, BufferRecord& record, bool mapped);
   absl::StatusOr<Frame> CallFds(WorkerLink& link, Frame frame, const std::string& path);
 
-  void Read();   // the thread that has the stream
-  void Beat();   // the thread that renews
+  void Read();  // the thread that has the stream
+  void Beat();  // the thread that renews
   absl::Status ReadOnce(bool* welcomed);
   void Welcomed(const v1::Welcome& welcome);
   void Restore();
@@ -157,7 +158,7 @@ class SessionCore {
   std::map<std::string, FlagValue> private_ ABSL_GUARDED_BY(mutex_);
 
   mutable Mutex stream_mutex_;
-  std::shared_ptr<v1Stream> stream_ ABSL_GUARDED_BY(stream_mutex_);
+  std::shared_ptr<SessionStream> stream_ ABSL_GUARDED_BY(stream_mutex_);
   std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(stream_mutex_);
   absl::Duration connecting_ ABSL_GUARDED_BY(stream_mutex_);  // since when, till the welcome
 

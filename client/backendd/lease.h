@@ -23,8 +23,8 @@ using FlagSettings = std::vector<std::pair<std::string, FlagValue>>;
 
 struct LeaseRequest {
   FlagSettings flags;
-  std::string device;      // its uuid, `cpu`, `cuda:0`; empty: the node
-  bool exclusive = false;  // no other session may lease these flags
+  std::string device;                          // its uuid, `cpu`, `cuda:0`; empty: the node
+  bool exclusive = false;                      // no other session may lease these flags
   absl::Duration ttl = absl::ZeroDuration();   // 0: lives as long as the session
   absl::Duration wait = absl::ZeroDuration();  // in line, at most 1 h
   int priority = 0;
@@ -32,8 +32,8 @@ struct LeaseRequest {
   bool allow_shadowed = false;
 };
 
-// Move-only; one thread at a time; released at its end. After a reconnect that made a new session it
-// stands for the lease that was taken anew.
+// Move-only; one thread at a time; released at its end. After a reconnect that made a new session
+// it stands for the lease that was taken anew.
 class Lease {
  public:
   Lease(Lease&&) noexcept = default;
@@ -42,11 +42,13 @@ class Lease {
 
   uint64_t id() const;
   v1::Lease grant() const;  // as granted, with requested and effective values
-  // The fencing token. LEASE_STALE once the lease is lost, or the daemon has not answered for one TTL.
+  // The fencing token. LEASE_STALE once the lease is lost, or the daemon has not answered for one
+  // TTL.
   absl::StatusOr<uint64_t> token() const;
   // Starts its clock anew. Errors: LEASE_UNKNOWN, LEASE_STALE.
   absl::Status Renew();
-  // Replaces or adds these values at once, or changes nothing. Errors: LEASE_CONFLICT, those of Acquire.
+  // Replaces or adds these values at once, or changes nothing. Errors: LEASE_CONFLICT, those of
+  // Acquire.
   absl::Status Update(const FlagSettings& flags);
   // A second release is no error.
   absl::Status Release();

@@ -48,7 +48,8 @@ v1::Operand Tensor::operand() const {
   operand.set_offset(offset);
   operand.set_dtype(static_cast<v1::Dtype>(type.dtype));
   operand.mutable_shape()->Assign(type.shape.begin(), type.shape.end());
-  if (!type.row_major()) operand.mutable_strides()->Assign(type.strides.begin(), type.strides.end());
+  if (!type.row_major())
+    operand.mutable_strides()->Assign(type.strides.begin(), type.strides.end());
   return operand;
 }
 
@@ -188,8 +189,8 @@ absl::StatusOr<Result> Program::Submit(const SubmitOptions& options) {
   request.set_min_revision(core_->revision());
   const absl::Duration deadline =
       options.deadline == absl::ZeroDuration() ? core_->deadline() : options.deadline;
-  *request.mutable_deadline() = google::protobuf::util::TimeUtil::NanosecondsToDuration(
-      absl::ToInt64Nanoseconds(deadline));
+  *request.mutable_deadline() =
+      google::protobuf::util::TimeUtil::NanosecondsToDuration(absl::ToInt64Nanoseconds(deadline));
   if (options.lease != nullptr) {
     ASSIGN_OR_RETURN(const uint64_t token, options.lease->token());
     request.set_lease_id(options.lease->id());
@@ -205,7 +206,8 @@ absl::StatusOr<Result> Program::Submit(const SubmitOptions& options) {
   return result;
 }
 
-// The named operations: inputs set, the output asked for where the message does not say where it goes.
+// The named operations: inputs set, the output asked for where the message does not say where it
+// goes.
 Tensor Program::Gemm(const Tensor& a, const Tensor& b, v1::Gemm op) {
   SetOperand(a, op.mutable_a());
   SetOperand(b, op.mutable_b());

@@ -1,5 +1,5 @@
-// An ordered list of operations over buffers, built here, admitted whole by the worker, run as often as
-// wanted.
+// An ordered list of operations over buffers, built here, admitted whole by the worker, run as
+// often as wanted.
 #ifndef BACKENDD_CLIENT_BACKENDD_PROGRAM_H_
 #define BACKENDD_CLIENT_BACKENDD_PROGRAM_H_
 
@@ -47,10 +47,10 @@ struct Result {
   }
 };
 
-// Move-only; one thread at a time. Each method adds an operation and answers its output; attributes and
-// optional operands are fields of its message. Outputs that the message does not name are allocated with
-// the program, kept from run to run and freed with it. A refused operation answers an invalid tensor;
-// status() and Submit say all violations.
+// Move-only; one thread at a time. Each method adds an operation and answers its output; attributes
+// and optional operands are fields of its message. Outputs that the message does not name are
+// allocated with the program, kept from run to run and freed with it. A refused operation answers
+// an invalid tensor; status() and Submit say all violations.
 class Program {
  public:
   Program(std::shared_ptr<SessionCore> core, std::string device);
@@ -82,14 +82,14 @@ class Program {
   void Sgd(const Tensor& param, const Tensor& grad, const Tensor& lr, v1::Sgd op = {});
   // Memory of the program's own, for outputs that are named.
   Tensor Allocate(DType dtype, absl::Span<const int64_t> shape);
-  // Any operation. Outputs that are wanted carry an empty operand; they are allocated, and answered in
-  // order. Nothing where it was refused.
+  // Any operation. Outputs that are wanted carry an empty operand; they are allocated, and answered
+  // in order. Nothing where it was refused.
   std::vector<Tensor> Add(v1::Operation operation);
 
   absl::Status status() const { return ErrorFrom(violations_); }
   int size() const { return operations_.size(); }
-  // Errors: status(); SESSION_FORKED, DEVICE_LOST, and those of ComputeService.Submit. That an operation
-  // failed while running is no error of Submit: Result::status().
+  // Errors: status(); SESSION_FORKED, DEVICE_LOST, and those of ComputeService.Submit. That an
+  // operation failed while running is no error of Submit: Result::status().
   absl::StatusOr<Result> Submit(const SubmitOptions& options = {});
 
  private:

@@ -105,8 +105,7 @@ absl::StatusOr<Lease> Session::Acquire(const LeaseRequest& request, v1::ScopeKin
 }
 
 absl::StatusOr<Lease> Session::Acquire(const LeaseRequest& request) {
-  return Acquire(request,
-                 request.device.empty() ? v1::SCOPE_KIND_NODE : v1::SCOPE_KIND_DEVICE);
+  return Acquire(request, request.device.empty() ? v1::SCOPE_KIND_NODE : v1::SCOPE_KIND_DEVICE);
 }
 
 absl::StatusOr<ScopedFlags> Session::Flags(const FlagSettings& settings) {
@@ -149,8 +148,8 @@ absl::StatusOr<std::vector<v1::PlanCache>> Session::PlanCaches(const std::string
   v1::DescribePlanCacheRequest request;
   request.set_kind(kind);
   v1::DescribePlanCacheResponse response;
-  RETURN_IF_ERROR(core_->Compute(device, &v1::ComputeService::Stub::DescribePlanCache, request,
-                                 &response));
+  RETURN_IF_ERROR(
+      core_->Compute(device, &v1::ComputeService::Stub::DescribePlanCache, request, &response));
   return std::vector<v1::PlanCache>(response.caches().begin(), response.caches().end());
 }
 
@@ -204,9 +203,9 @@ absl::Status Lease::Update(const FlagSettings& flags) {
   RETURN_IF_ERROR(
       core_->Call<v1::LeaseService>(&v1::LeaseService::Stub::UpdateLease, request, &response));
   for (const v1::LeaseEntry& entry : request.set_entries()) {
-    const auto same = std::find_if(
-        again.mutable_entries()->begin(), again.mutable_entries()->end(),
-        [&](const v1::LeaseEntry& old) { return old.flag() == entry.flag(); });
+    const auto same =
+        std::find_if(again.mutable_entries()->begin(), again.mutable_entries()->end(),
+                     [&](const v1::LeaseEntry& old) { return old.flag() == entry.flag(); });
     (same == again.mutable_entries()->end() ? *again.add_entries() : *same) = entry;
   }
   core_->Granted(*record_, again, response.lease());
@@ -270,8 +269,8 @@ absl::Status Buffer::Read(uint64_t offset, std::span<std::byte> bytes) const {
     request.set_offset(offset + at);
     request.set_length(part.size());
     v1::ReadChunksResponse response;
-    RETURN_IF_ERROR(core_->Compute(record_->device, &v1::ComputeService::Stub::ReadChunks, request,
-                                   &response));
+    RETURN_IF_ERROR(
+        core_->Compute(record_->device, &v1::ComputeService::Stub::ReadChunks, request, &response));
     if (response.bytes().size() != part.size())
       return Error(Reason::kInternal, "the worker answered another number of bytes");
     std::copy_n(reinterpret_cast<const std::byte*>(response.bytes().data()), part.size(),

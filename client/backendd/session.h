@@ -30,8 +30,8 @@ class SessionCore;
 struct Disconnected {
   absl::Status why;
 };
-// The daemon answers again. A new session gets its leases anew (each a LeaseReacquired before this), its
-// private flags and its arenas; device buffers are zeros again.
+// The daemon answers again. A new session gets its leases anew (each a LeaseReacquired before
+// this), its private flags and its arenas; device buffers are zeros again.
 struct Reconnected {
   bool same_session = false;
 };
@@ -46,24 +46,25 @@ using SessionEvent = std::variant<v1::LeaseEvent, v1::DeviceEvent, v1::DrainingE
 struct SessionOptions {
   std::string name;
   std::map<std::string, std::string> labels;
-  absl::Duration ttl = absl::Seconds(10);            // 200 ms to 24 h
+  absl::Duration ttl = absl::Seconds(10);              // 200 ms to 24 h
   absl::Duration resume_grace = absl::ZeroDuration();  // at most 30 s
   // Called by the session's own thread: it must not end the session and should not block.
   std::function<void(const SessionEvent&)> on_event;
 };
 
-// Owned by the program; any thread may call it. Leases, buffers and programs may outlive it; their calls
-// then answer SESSION_UNKNOWN. Two threads of its own: one reads the stream, one sends a heartbeat each
-// third of the TTL. Its end says goodbye. In a forked child every call answers SESSION_FORKED and its end
-// does nothing.
+// Owned by the program; any thread may call it. Leases, buffers and programs may outlive it; their
+// calls then answer SESSION_UNKNOWN. Two threads of its own: one reads the stream, one sends a
+// heartbeat each third of the TTL. Its end says goodbye. In a forked child every call answers
+// SESSION_FORKED and its end does nothing.
 class Session {
  public:
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  uint64_t id() const;        // another one after a reconnect that made a new session
-  uint64_t revision() const;  // the newest that this session has made; its programs run under no older one
+  uint64_t id() const;  // another one after a reconnect that made a new session
+  uint64_t revision()
+      const;  // the newest that this session has made; its programs run under no older one
   bool connected() const;
 
   // Values as this session sees them, private ones included.
@@ -78,7 +79,8 @@ class Session {
 
   // Until the device's worker serves. Errors: DEVICE_UNKNOWN, WORKER_STARTING after the timeout.
   absl::Status WaitServing(const std::string& device, absl::Duration timeout);
-  // Memory of the worker's, mapped here too. Errors: QUOTA_EXCEEDED, HOST_OUT_OF_MEMORY, DEVICE_LOST.
+  // Memory of the worker's, mapped here too. Errors: QUOTA_EXCEEDED, HOST_OUT_OF_MEMORY,
+  // DEVICE_LOST.
   absl::StatusOr<Buffer> AllocateArena(const std::string& device, uint64_t bytes);
   // Memory of the device, not mapped here.
   absl::StatusOr<Buffer> Allocate(const std::string& device, uint64_t bytes);

@@ -56,7 +56,8 @@ absl::StatusOr<std::shared_ptr<WorkerLink>> SessionCore::Worker(const std::strin
   }
   MutexLock lock(&workers_mutex_);
   std::shared_ptr<WorkerLink>& link = links_[device];
-  if (link != nullptr && link->session == session && link->epoch == grant.device_epoch()) return link;
+  if (link != nullptr && link->session == session && link->epoch == grant.device_epoch())
+    return link;
   auto fresh = std::make_shared<WorkerLink>();
   fresh->session = session;
   fresh->epoch = grant.device_epoch();

@@ -1,5 +1,6 @@
-// Trains a classifier of handwritten digits: two convolutions and a linear layer, SGD with momentum. The
-// host only lays out data (each batch shifted by at most a pixel); all arithmetic is backendd programs.
+// Trains a classifier of handwritten digits: two convolutions and a linear layer, SGD with
+// momentum. The host only lays out data (each batch shifted by at most a pixel); all arithmetic is
+// backendd programs.
 #include <zlib.h>
 
 #include <algorithm>
@@ -155,13 +156,17 @@ absl::StatusOr<Network> Lay(Buffer& arena, std::mt19937& random) {
     at += (values.size_bytes() + 255) / 256 * 256;
     return tensor;
   };
-  Network net{place({kWidth, 1, 3, 3}, 9),           place({kWidth}, 0),
-              place({kWidth, kWidth, 3, 3}, 9 * kWidth), place({kWidth}, 0),
-              place({kFeatures, kClasses}, kFeatures),   place({kClasses}, 0),
+  Network net{place({kWidth, 1, 3, 3}, 9),
+              place({kWidth}, 0),
+              place({kWidth, kWidth, 3, 3}, 9 * kWidth),
+              place({kWidth}, 0),
+              place({kFeatures, kClasses}, kFeatures),
+              place({kClasses}, 0),
               {}};
   for (const Tensor& parameter : net.parameters())
     net.momentum.push_back(place(parameter.type.shape, 0));
-  if (!net.momentum.back().valid()) return absl::InternalError("the parameters' arena is too small");
+  if (!net.momentum.back().valid())
+    return absl::InternalError("the parameters' arena is too small");
   return net;
 }
 
@@ -246,9 +251,8 @@ absl::Status Train(const Arguments& arguments) {
         std::string(20 - bar, '.').c_str(), epoch + 1, kEpochs, loss, right);
   }
   if (right < kWanted)
-    return absl::InternalError(
-        absl::StrFormat("%.1f %% of the held-out digits are right; %.0f %% are wanted", right,
-                        kWanted));
+    return absl::InternalError(absl::StrFormat(
+        "%.1f %% of the held-out digits are right; %.0f %% are wanted", right, kWanted));
   Say("trained: %.1f %% of %d held-out digits are right", right, held_out);
   return absl::OkStatus();
 }

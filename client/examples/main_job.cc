@@ -1,5 +1,5 @@
-// Three client processes of one daemon: one trains, one draws, one is killed. Shows with times that what
-// the killed one held is gone while the others went on.
+// Three client processes of one daemon: one trains, one draws, one is killed. Shows with times that
+// what the killed one held is gone while the others went on.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -60,7 +60,8 @@ struct Child {
     std::array<std::string, 7> words = {path,           "--socket", arguments.socket, "--data",
                                         arguments.data, "--out",    arguments.out};
     std::array<char*, 8> argv{};
-    std::transform(words.begin(), words.end(), argv.begin(), [](auto& word) { return word.data(); });
+    std::transform(words.begin(), words.end(), argv.begin(),
+                   [](auto& word) { return word.data(); });
     const int error = posix_spawn(&pid, path.c_str(), &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error == 0) return absl::OkStatus();
@@ -136,7 +137,8 @@ class MainJob {
         if (device.device() != "cpu") continue;
         state = absl::StrCat(v1::DeviceState_Name(device.state()), " ", device.detail());
         if (device.state() == v1::DEVICE_STATE_SERVING) {
-          Show("main job", absl::StrCat("the worker of ", device.name(), " serves, ", device.isa()));
+          Show("main job",
+               absl::StrCat("the worker of ", device.name(), " serves, ", device.isa()));
           return absl::OkStatus();
         }
       }
@@ -183,20 +185,23 @@ class MainJob {
       used_ = used;
       return used >= free_bytes + (64 << 20);
     }));
-    Show("main job", absl::StrCat(kFlag, " is ", Text(held), " (", held.source(), "), buffers have ",
-                                  used_ >> 20, " MiB"));
+    Show("main job", absl::StrCat(kFlag, " is ", Text(held), " (", held.source(),
+                                  "), buffers have ", used_ >> 20, " MiB"));
     if (Text(held) == Text(before)) return absl::InternalError("the holder's lease shows nowhere");
     const pid_t pid = holder_.pid;
     killed_ = true;
     const absl::Duration at = Elapsed();
     kill(pid, SIGKILL);
     Show("main job", absl::StrCat("kill -9 ", pid, " (holder)"));
-    const auto after = [&] { return absl::StrFormat("%.1f ms after", absl::ToDoubleMilliseconds(Elapsed() - at)); };
+    const auto after = [&] {
+      return absl::StrFormat("%.1f ms after", absl::ToDoubleMilliseconds(Elapsed() - at));
+    };
     RETURN_IF_ERROR(Until(absl::Seconds(10), [&]() -> absl::StatusOr<bool> {
       ASSIGN_OR_RETURN(const v1::FlagReading reading, client_->Get(kFlag));
       return Text(reading) == Text(before);
     }));
-    Show("main job", absl::StrCat(after(), ": ", kFlag, " is ", Text(before), " again, rolled back"));
+    Show("main job",
+         absl::StrCat(after(), ": ", kFlag, " is ", Text(before), " again, rolled back"));
     RETURN_IF_ERROR(Until(absl::Seconds(10), [&]() -> absl::StatusOr<bool> {
       ASSIGN_OR_RETURN(const auto sessions, client_->Sessions());
       return std::none_of(sessions.begin(), sessions.end(),
@@ -219,7 +224,8 @@ class MainJob {
       if (yes) return absl::OkStatus();
       RETURN_IF_ERROR(Listen(1).status());
     }
-    return absl::DeadlineExceededError("the rollback of the killed holder was not seen within 10 s");
+    return absl::DeadlineExceededError(
+        "the rollback of the killed holder was not seen within 10 s");
   }
 
   const Arguments arguments_;

@@ -19,8 +19,7 @@ const char* Sign(char sign) {
       {'0', "75557"}, {'1', "26227"}, {'2', "71747"}, {'3', "71717"}, {'4', "55711"},
       {'5', "74717"}, {'6', "74757"}, {'7', "71111"}, {'8', "75757"}, {'9', "75717"},
       {'.', "00002"}, {'k', "45655"}, {'H', "55755"}, {'z', "07247"}, {'s', "03627"},
-      {'/', "11244"}, {'y', "05712"}, {'a', "03553"}, {'r', "03444"},
-      {'%', "51245"}};
+      {'/', "11244"}, {'y', "05712"}, {'a', "03553"}, {'r', "03444"}, {'%', "51245"}};
   const auto found = signs->find(sign);
   return found == signs->end() ? "00000" : found->second;
 }
@@ -28,7 +27,8 @@ const char* Sign(char sign) {
 }  // namespace
 
 Colour Heat(double value) {
-  constexpr Colour kStops[] = {{0, 0, 4}, {87, 16, 110}, {188, 55, 84}, {249, 142, 9}, {252, 255, 164}};
+  constexpr Colour kStops[] = {
+      {0, 0, 4}, {87, 16, 110}, {188, 55, 84}, {249, 142, 9}, {252, 255, 164}};
   const double place = std::clamp(value, 0.0, 1.0) * 4;
   const int stop = std::min(static_cast<int>(place), 3);
   Colour colour;

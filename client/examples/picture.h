@@ -20,7 +20,8 @@ Colour Heat(double value);
 // White at first; what lies outside is not drawn.
 class Picture {
  public:
-  Picture(int width, int height) : width_(width), height_(height), pixels_(width * height * 3, 255) {}
+  Picture(int width, int height)
+      : width_(width), height_(height), pixels_(width * height * 3, 255) {}
 
   void Dot(int x, int y, Colour colour);
   void Line(int x0, int y0, int x1, int y1, Colour colour);

@@ -1,6 +1,6 @@
-// Draws spectra of real series through the FFT plan cache: the spectrogram of speech, the periodogram of
-// the yearly sunspots. Window, transform, power and logarithm are backendd programs; frames are a strided
-// view of the samples.
+// Draws spectra of real series through the FFT plan cache: the spectrogram of speech, the
+// periodogram of the yearly sunspots. Window, transform, power and logarithm are backendd programs;
+// frames are a strided view of the samples.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -38,8 +38,8 @@ Tensor Power(Program& program, const Tensor& spectrum) {
   parts.type = RowMajor(DType::kF32, shape);
   v1::Reduction sum;
   sum.add_dim(-1);
-  return program.Reduction(program.Unary(parts, v1::UNARY_FUNCTION_SQUARE),
-                           v1::REDUCTION_KIND_SUM, sum);
+  return program.Reduction(program.Unary(parts, v1::UNARY_FUNCTION_SQUARE), v1::REDUCTION_KIND_SUM,
+                           sum);
 }
 
 absl::Status Spectrogram(Session& session, const Arguments& arguments) {
@@ -64,8 +64,8 @@ absl::Status Spectrogram(Session& session, const Arguments& arguments) {
   Tensor frames = input.View(DType::kF32, {kBlock});
   frames.type.shape = {kFrames, kWindow};
   frames.type.strides = {kHop, 1};
-  const Tensor windowed = program.Binary(frames, window.View(DType::kF32, {kWindow}),
-                                         v1::BINARY_FUNCTION_MUL);
+  const Tensor windowed =
+      program.Binary(frames, window.View(DType::kF32, {kWindow}), v1::BINARY_FUNCTION_MUL);
   const Tensor power = Power(program, program.Fft(windowed, v1::FFT_KIND_R2C));
   const Tensor loud =
       program.Binary(power, window.View(DType::kF32, {1}, after), v1::BINARY_FUNCTION_ADD);
@@ -87,7 +87,8 @@ absl::Status Spectrogram(Session& session, const Arguments& arguments) {
   const float most = *std::max_element(levels.begin(), levels.end());
   for (int x = 0; x < wide; ++x)
     for (int y = 0; y < high; ++y)  // the upper 70 dB
-      picture.Dot(left + x, top + high - 1 - y, Heat(1 + (levels[x / 3 * kBins + y / 2] - most) / 16));
+      picture.Dot(left + x, top + high - 1 - y,
+                  Heat(1 + (levels[x / 3 * kBins + y / 2] - most) / 16));
   picture.Axes(left, top, wide, high, 4, count * double{kHop} / kRate, kRate / 2000.0, "s", "kHz");
   const std::string path = arguments.out + "/spectrogram.png";
   RETURN_IF_ERROR(picture.Write(path));
@@ -111,8 +112,9 @@ absl::Status Periodogram(Session& session, const Arguments& arguments) {
   Program program = session.NewProgram("cpu");
   const Tensor series = input.View(DType::kF32, {count});
   const Tensor mean = program.Reduction(series, v1::REDUCTION_KIND_MEAN);
-  const Tensor power = Power(
-      program, program.Fft(program.Binary(series, mean, v1::BINARY_FUNCTION_SUB), v1::FFT_KIND_R2C));
+  const Tensor power =
+      Power(program,
+            program.Fft(program.Binary(series, mean, v1::BINARY_FUNCTION_SUB), v1::FFT_KIND_R2C));
   program.Read(program.Reduction(power, v1::REDUCTION_KIND_ARGMAX));
   program.Read(power);
   ASSIGN_OR_RETURN(const Result result, program.Submit());
@@ -148,8 +150,8 @@ absl::Status Draw(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto caches, session->PlanCaches("cpu", "fft"));
   for (const v1::PlanCache& cache : caches)
     Say(absl::StrCat("plan cache ", cache.kind(), ": ", cache.size(), " of ", cache.max_size(),
-                     " plans, ", cache.hits(), " hits, ", cache.misses(), " misses, ", cache.bytes(),
-                     " bytes"));
+                     " plans, ", cache.hits(), " hits, ", cache.misses(), " misses, ",
+                     cache.bytes(), " bytes"));
   return absl::OkStatus();
 }
 

@@ -1,4 +1,5 @@
-// What the SDK does before anybody answers: addresses, forks, views, programs that know their shapes.
+// What the SDK does before anybody answers: addresses, forks, views, programs that know their
+// shapes.
 #include "backendd/client.h"
 
 #include <sys/socket.h>
@@ -44,15 +45,13 @@ class Listener {
   Fd fd_;
 };
 
-Tensor View(DType dtype, absl::Span<const int64_t> shape) {
-  return {1, 0, RowMajor(dtype, shape)};
-}
+Tensor View(DType dtype, absl::Span<const int64_t> shape) { return {1, 0, RowMajor(dtype, shape)}; }
 
 TEST(Client, NamesEverySocketThatItTriedWithItsErrno) {
   unsetenv("BACKENDD_ADDRESS");
   setenv("XDG_RUNTIME_DIR", "/nowhere", 1);
-  EXPECT_THAT(Client::Addresses(""), ElementsAre("/nowhere/backendd/backendd.sock",
-                                                 "/run/backendd/backendd.sock"));
+  EXPECT_THAT(Client::Addresses(""),
+              ElementsAre("/nowhere/backendd/backendd.sock", "/run/backendd/backendd.sock"));
   const auto client = Client::Create({.address = "/nowhere/s"});
   EXPECT_THAT(client, HasReason(Reason::kDaemonUnreachable));
   EXPECT_THAT(std::string(client.status().message()),
@@ -85,9 +84,9 @@ TEST(Client, AnswersSessionForkedInAForkedChildAndEndsSilently) {
   ASSERT_OK(client);
   const pid_t child = fork();
   if (child == 0) {
-    const bool forked = ReasonOf((*client)->Get("cudnn.benchmark").status()) ==
-                            Reason::kSessionForked &&
-                        ReasonOf((*client)->OpenSession().status()) == Reason::kSessionForked;
+    const bool forked =
+        ReasonOf((*client)->Get("cudnn.benchmark").status()) == Reason::kSessionForked &&
+        ReasonOf((*client)->OpenSession().status()) == Reason::kSessionForked;
     client->reset();
     _exit(forked ? 0 : 1);
   }

@@ -1,5 +1,5 @@
-// How a session comes back, against a daemon that is told what to say; and programs that know their shapes
-// before anybody is asked.
+// How a session comes back, against a daemon that is told what to say; and programs that know their
+// shapes before anybody is asked.
 #include <grpcpp/grpcpp.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,8 +50,7 @@ class Daemon final : public v1::SessionService::Service, public v1::LeaseService
       welcome.set_session_id(resumed ? request.hello().session_id() : 100 + hellos_.size());
       welcome.set_resume_token("token " + std::to_string(hellos_.size()));
       *welcome.mutable_ttl() = request.hello().ttl();
-      welcome.set_continuity(resumed ? v1::SESSION_CONTINUITY_RESUMED
-                                     : v1::SESSION_CONTINUITY_NEW);
+      welcome.set_continuity(resumed ? v1::SESSION_CONTINUITY_RESUMED : v1::SESSION_CONTINUITY_NEW);
       changed_.SignalAll();
     }
     stream->Write(frame);
