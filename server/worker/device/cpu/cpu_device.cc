@@ -28,7 +28,9 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(CpuContext context) : context_(std::move(context)) {
     for (auto rows : {GemmKernels(), ConvolutionKernels(), ElementKernels(), NormKernels(),
-                      PoolingKernels(), FftKernels(), CopyKernels(), AttentionKernels(), LinalgKernels(), FactorKernels(), EinsumKernels()}) {
+                      PoolingKernels(), FftKernels(), CopyKernels(), AttentionKernels(),
+                      LinalgKernels(), FactorKernels(), EinsumKernels(), RecurrentKernels(),
+                      QuantizedKernels(), SparseKernels(), GroupedKernels()}) {
       for (const KernelRow& row : rows) build_[row.kind] = row.build;
     }
     const CpuFlags& f = context_.flags;

@@ -119,6 +119,10 @@ absl::Span<const KernelRow> AttentionKernels();
 absl::Span<const KernelRow> LinalgKernels();  // inv solve cholesky lu det
 absl::Span<const KernelRow> FactorKernels();  // qr eigh svd lstsq
 absl::Span<const KernelRow> EinsumKernels();
+absl::Span<const KernelRow> RecurrentKernels();  // rnn rnn_gradient
+absl::Span<const KernelRow> QuantizedKernels();
+absl::Span<const KernelRow> SparseKernels();
+absl::Span<const KernelRow> GroupedKernels();
 
 // f(float{}) or f(double{}) by the dtype; OP_UNSUPPORTED for any other.
 template <class F>

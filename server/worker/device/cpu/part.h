@@ -23,6 +23,7 @@ class Part {
   // a, b, y of a spec that GemmSpec made.
   absl::Status Multiply(const Call& call, const void* a, const void* b, void* y) const;
   const Choice& choice() const { return plan_->choice; }
+  double cost_us() const { return plan_->cost_us; }
 
  private:
   std::shared_ptr<const CpuPlan> plan_;
