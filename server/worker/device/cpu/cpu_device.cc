@@ -39,6 +39,13 @@ class CpuDevice final : public Device {
     conv_f32_flags_ = {f.mkldnn_enabled, f.conv_precision, f.deterministic};
     conv_flags_ = {f.mkldnn_enabled, f.deterministic};
     fft_flags_ = {f.fft};
+    for (auto [from, to] : {std::pair(&gemm_flags_, &einsum_flags_),
+                            std::pair(&gemm_f32_flags_, &einsum_f32_flags_)}) {
+      *to = *from;
+      to->push_back(FlagIdOf("opt_einsum.enabled"));
+      to->push_back(FlagIdOf("opt_einsum.strategy"));
+    }
+    quantized_flags_ = {FlagIdOf("quantized.engine")};
     sdpa_flags_ = {f.math_sdp};
     Describe();
   }
@@ -80,7 +87,15 @@ class CpuDevice final : public Device {
     const bool single =
         !operation.operands.empty() && operation.operands[0].type.dtype == DType::kF32;
     switch (operation.kind) {
+      case OpKind::kEinsum:
+        return single ? einsum_f32_flags_ : einsum_flags_;
+      case OpKind::kQuantizedLinear:
+        return quantized_flags_;
       case OpKind::kGemm:
+      case OpKind::kGroupedGemm:
+      case OpKind::kRnn:
+      case OpKind::kRnnGradient:
+      case OpKind::kSparse24Matmul:
         return single ? gemm_f32_flags_ : gemm_flags_;
       case OpKind::kConvolutionForward:
       case OpKind::kConvolutionInputGradient:
@@ -157,6 +172,7 @@ class CpuDevice final : public Device {
 
   const CpuContext context_;
   std::array<BuildFunction, kKinds> build_{};
+  std::vector<FlagId> einsum_f32_flags_, einsum_flags_, quantized_flags_;
   std::vector<FlagId> gemm_f32_flags_, gemm_flags_, conv_f32_flags_, conv_flags_, fft_flags_, sdpa_flags_;
   DeviceInfo info_;
   CpuSlot slot_;
