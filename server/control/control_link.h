@@ -30,11 +30,12 @@ class ControlLink {
   // Errors: CANCELLED (ended), RESOURCE_EXHAUSTED (the peer has long stopped reading).
   absl::Status Send(const google::protobuf::MessageLite& message);
 
-  // The poller's whole loop: `message` for each whole message, until the link ends; says why it did.
+  // The poller's whole loop: `message` for each whole message, until the link ends; says why it
+  // did.
   absl::Status Run(absl::FunctionRef<void(absl::string_view bytes)> message);
 
-  // For a poller with a loop of its own: polls fd() for Events() and wake_fd() for POLLIN, and calls
-  // Serve when anything is up.
+  // For a poller with a loop of its own: polls fd() for Events() and wake_fd() for POLLIN, and
+  // calls Serve when anything is up.
   int fd() const { return socket_.get(); }
   int wake_fd() const { return wake_.get(); }
   short Events();

@@ -11,8 +11,9 @@ inline constexpr int kControlFd = 3;     // the stream socket of ControlLink
 inline constexpr int kListenerFd = 4;    // listening, SOCK_STREAM: gRPC
 inline constexpr int kFdListenerFd = 5;  // listening, SOCK_SEQPACKET: FdChannel
 
-// Variables that the daemon sets. The worker's first act is PR_SET_PDEATHSIG(SIGKILL), its second to
-// compare getppid() with the daemon's pid: a daemon that died in between sends no signal any more.
+// Variables that the daemon sets. The worker's first act is PR_SET_PDEATHSIG(SIGKILL), its second
+// to compare getppid() with the daemon's pid: a daemon that died in between sends no signal any
+// more.
 inline constexpr char kDaemonPidVariable[] = "BACKENDD_DAEMON_PID";
 inline constexpr char kDeviceVariable[] = "BACKENDD_DEVICE";             // "cpu"
 inline constexpr char kDeviceEpochVariable[] = "BACKENDD_DEVICE_EPOCH";  // decimal

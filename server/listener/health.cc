@@ -68,10 +68,11 @@ HealthCheckResponse::ServingStatus StatusFor(bool known, bool serving) {
 }
 }  // namespace
 
-HealthService::HealthService(std::set<std::string> names) : names_([&] {
-  names.insert("");
-  return std::move(names);
-}()) {}
+HealthService::HealthService(std::set<std::string> names)
+    : names_([&] {
+        names.insert("");
+        return std::move(names);
+      }()) {}
 
 void HealthService::SetServing(bool serving) {
   MutexLock lock(&mutex_);

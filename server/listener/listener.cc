@@ -38,8 +38,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options) {
     names.push_back(service.name);
   }
   names.push_back(grpc::health::v1::Health::service_full_name());
-  listener->health_ = std::make_unique<HealthService>(
-      std::set<std::string>(names.begin(), names.end()));
+  listener->health_ =
+      std::make_unique<HealthService>(std::set<std::string>(names.begin(), names.end()));
   builder.RegisterService(listener->health_.get());
   if (given.reflection) {
     ReflectionServices reflection = MakeReflection(names);

@@ -1,4 +1,5 @@
-// Which connection is whose. gRPC says only "fd:N" of a connection it was given; N is ours to choose.
+// Which connection is whose. gRPC says only "fd:N" of a connection it was given; N is ours to
+// choose.
 #ifndef BACKENDD_SERVER_LISTENER_PEER_TABLE_H_
 #define BACKENDD_SERVER_LISTENER_PEER_TABLE_H_
 

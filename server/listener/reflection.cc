@@ -105,7 +105,8 @@ void Answer(const std::vector<std::string>& services, const Request& request, Re
   };
   Descriptors& all = Descriptors::Instance();
   switch (request.message_request_case()) {
-    case Request::kFileByFilename: return files(all.ByName(request.file_by_filename()));
+    case Request::kFileByFilename:
+      return files(all.ByName(request.file_by_filename()));
     case Request::kFileContainingSymbol:
       return files(all.BySymbol(request.file_containing_symbol()));
     case Request::kFileContainingExtension:

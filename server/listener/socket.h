@@ -1,4 +1,5 @@
-// Listening Unix sockets with the right mode, taken over from a dead daemon but never from a live one.
+// Listening Unix sockets with the right mode, taken over from a dead daemon but never from a live
+// one.
 #ifndef BACKENDD_SERVER_LISTENER_SOCKET_H_
 #define BACKENDD_SERVER_LISTENER_SOCKET_H_
 

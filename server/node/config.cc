@@ -34,18 +34,19 @@ struct Row {
 
 Row Text(const char* name, const char* help, std::string Config::*field,
          std::vector<std::string> allowed = {}) {
-  return {{name, help},
-          [=](Config* config, const std::string& text) -> std::string {
-            if (!allowed.empty() &&
-                std::find(allowed.begin(), allowed.end(), text) == allowed.end())
-              return absl::StrJoin(allowed, ", ");
-            config->*field = text;
-            return "";
-          },
-          [=](const Config& config) { return config.*field; }};
+  return {
+      {name, help},
+      [=](Config* config, const std::string& text) -> std::string {
+        if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
+          return absl::StrJoin(allowed, ", ");
+        config->*field = text;
+        return "";
+      },
+      [=](const Config& config) { return config.*field; }};
 }
 
-Row Number(const char* name, const char* help, int64_t Config::*field, int64_t least, int64_t most) {
+Row Number(const char* name, const char* help, int64_t Config::*field, int64_t least,
+           int64_t most) {
   return {{name, help},
           [=](Config* config, const std::string& text) -> std::string {
             int64_t value;
@@ -106,13 +107,16 @@ const std::vector<Row>& Rows() {
              int64_t{1} << 30),
       Number("limits.connections_per_user", "connections of one user",
              &Config::connections_per_user, 1, kMany),
-      Number("quotas.sessions_per_user", "sessions of one user", &Config::sessions_per_user, 1, kMany),
+      Number("quotas.sessions_per_user", "sessions of one user", &Config::sessions_per_user, 1,
+             kMany),
       Number("quotas.sessions", "sessions of the node", &Config::sessions, 1, kMany),
       Number("quotas.leases_per_session", "leases of one session", &Config::leases_per_session, 1,
              kMany),
       Number("quotas.leases", "leases of the node", &Config::leases, 1, kMany),
-      Number("quotas.entries_per_lease", "flags of one lease", &Config::entries_per_lease, 1, kMany),
-      Number("quotas.waiters_per_key", "who waits for one flag", &Config::waiters_per_key, 0, kMany),
+      Number("quotas.entries_per_lease", "flags of one lease", &Config::entries_per_lease, 1,
+             kMany),
+      Number("quotas.waiters_per_key", "who waits for one flag", &Config::waiters_per_key, 0,
+             kMany),
   };
   return *rows;
 }
@@ -187,8 +191,7 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
     }
   }
   for (const auto& [name, value] : sources.command_line)
-    take(name, value,
-         absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}})));
+    take(name, value, absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}})));
   if (!faults.empty()) return Error(Reason::kArgumentInvalid, absl::StrJoin(faults, "\n"));
   return config;
 }

@@ -172,9 +172,8 @@ class Reader {
 
   void Devices(const YAML::Node& map) {
     Map(map, {}, [&](const std::string& device, const YAML::Node& value, int) {
-      Map(value, {"flags"}, [&](const std::string&, const YAML::Node& flags, int) {
-        Flags(flags, device);
-      });
+      Map(value, {"flags"},
+          [&](const std::string&, const YAML::Node& flags, int) { Flags(flags, device); });
     });
   }
 
@@ -186,8 +185,8 @@ class Reader {
       if (!flag.writable()) return Fault(line, absl::StrCat("flag '", name, "' is read-only"));
       const FlagScope scope = device ? FlagScope::kDevice : FlagScope::kNode;
       if (!flag.HasScope(scope))
-        return Fault(line, absl::StrCat("flag '", name, "' has no ", device ? "device" : "node",
-                                        " value"));
+        return Fault(
+            line, absl::StrCat("flag '", name, "' has no ", device ? "device" : "node", " value"));
       absl::StatusOr<FlagValue> normal = Normalise(flag, ValueOf(flag, value));
       if (!normal.ok()) return Fault(line, Str(normal.status().message()));
       LayerEntry entry;

@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
   workers.devices = {{"cpu", WorkerBinary(config, executable_dir), directory + "/cpu.sock",
                       directory + "/cpu.fd.sock"}};
   if (config.require_device == "cuda")
-    return absl::FailedPreconditionError("cpu only (no CUDA worker is built), and cuda is required");
+    return absl::FailedPreconditionError(
+        "cpu only (no CUDA worker is built), and cuda is required");
   if (config.require_device == "cpu" && access(workers.devices[0].binary.c_str(), X_OK) != 0)
     return absl::FailedPreconditionError(
         absl::StrCat("cpu is required, and there is no worker '", workers.devices[0].binary, "'"));
@@ -99,8 +100,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const Config& config,
   workers.variables[kReflectionVariable] = config.reflection ? "1" : "0";
   workers.clock = &daemon->clock_;
   ASSIGN_OR_RETURN(daemon->workers_, WorkerSupervisor::Create(std::move(workers)));
-  ASSIGN_OR_RETURN(daemon->node_,
-                   Node::Create(NodeOptions(config, group), daemon->workers_.get()));
+  ASSIGN_OR_RETURN(daemon->node_, Node::Create(NodeOptions(config, group), daemon->workers_.get()));
 
   Listener::Options options;
   ASSIGN_OR_RETURN(options.socket, BindSocket(config.socket, SOCK_STREAM, group));

@@ -19,7 +19,8 @@ namespace backendd::node {
 
 class Services;
 
-// Owned by main, used by its thread alone. Create gives a daemon that serves; Drain and Stop end it.
+// Owned by main, used by its thread alone. Create gives a daemon that serves; Drain and Stop end
+// it.
 class Daemon {
  public:
   // Errors: ALREADY_EXISTS (another daemon on the socket), what the system says, a required device

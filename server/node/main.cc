@@ -73,8 +73,8 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> given;
   std::map<std::string, CLI::Option*> options;
   for (const auto& setting : backendd::node::Settings())
-    options[setting.name] = app.add_option(
-        "--" + absl::StrReplaceAll(setting.name, {{"_", "-"}}), given[setting.name], setting.help);
+    options[setting.name] = app.add_option("--" + absl::StrReplaceAll(setting.name, {{"_", "-"}}),
+                                           given[setting.name], setting.help);
   app.footer(
       "Settings stand in the file and in BACKENDD_SERVER_<NAME> too; the command line wins.\n"
       "Exit status: 0 drained, 1 failure, 2 configuration.");

@@ -60,8 +60,7 @@ void PutViolations(const std::vector<Violation>& violations,
 
 absl::StatusOr<Page> PageOf(int32_t size, const std::string& token) {
   Page page;
-  if (size < 0)
-    return Error(Reason::kArgumentInvalid, "page_size is negative; allowed: 0 to 1000");
+  if (size < 0) return Error(Reason::kArgumentInvalid, "page_size is negative; allowed: 0 to 1000");
   if (size > 0) page.size = std::min<size_t>(size, 1000);
   if (token.empty()) return page;
   const size_t dot = token.find('.');

@@ -149,12 +149,13 @@ class Node final : public Workers::Observer {
   absl::StatusOr<SessionId> Own(const Caller&, uint64_t session) const;
   absl::StatusOr<std::optional<SessionId>> OwnIf(const Caller&, bool has, uint64_t session) const;
 
-  absl::Status CheckRevision(bool has, uint64_t revision) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRevision(bool has, uint64_t revision) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the gathered edits one revision, tells the workers, and runs `then` when it is in force.
   // The revision; the present one where nothing changed (`then` runs in its turn).
   uint64_t Commit(std::string cause, bool always, std::set<SessionId> touched,
-                  control::v1::Command extra,
-                  std::function<void(const Change*)> then) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                  control::v1::Command extra, std::function<void(const Change*)> then)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GrantWaiters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -175,9 +176,9 @@ class Node final : public Workers::Observer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Check(const Caller&, const google::protobuf::RepeatedPtrField<v1::LeaseEntry>&,
-                     SessionId session, const char* field, bool writing, std::vector<Entry>* entries,
-                     bool* is_private, std::vector<Violation>* violations)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                     SessionId session, const char* field, bool writing,
+                     std::vector<Entry>* entries, bool* is_private,
+                     std::vector<Violation>* violations) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   LeaseId Acquire(const Caller&, const v1::AcquireLeaseRequest&, Done<v1::AcquireLeaseResponse>)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(LeaseId lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -144,8 +144,7 @@ absl::StatusOr<v1::ListFlagsResponse> Node::ListFlags(const Caller& caller,
     }
     *response.add_readings() = ShowReading(flags[i]->id, reading);
     if (!device.has_value())
-      PutDevices(*snapshot, flags[i]->id,
-                 response.mutable_readings(response.readings_size() - 1));
+      PutDevices(*snapshot, flags[i]->id, response.mutable_readings(response.readings_size() - 1));
   }
   return response;
 }
@@ -265,24 +264,24 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
     store_->SetBase(std::move(entries), writer);
   }
   auto revision = std::make_shared<uint64_t>(0);
-  *revision = Commit(session->has_value() ? "private flags set" : "flags set", false,
-                     std::move(touched), {},
-                     [this, done, own = *session, response, revision](const Change* change) mutable {
-                       mutex_.AssertHeld();
-                       response.set_revision(*revision);
-                       if (change != nullptr) {
-                         const auto& changes = own.has_value() && change->session_changes.count(*own)
-                                                   ? change->session_changes.at(*own)
-                                                   : change->changes;
-                         for (const ValueChange& one : changes)
-                           *response.add_changes() = node::ToProto(one);
-                         for (FlagId kept : change->kept)
-                           response.add_kept(Catalogue::Get().info(kept).name);
-                         for (const std::string& warning : change->warnings)
-                           response.add_warnings(ValidUtf8(warning));
-                       }
-                       After([done, response] { done(response); });
-                     });
+  *revision =
+      Commit(session->has_value() ? "private flags set" : "flags set", false, std::move(touched),
+             {}, [this, done, own = *session, response, revision](const Change* change) mutable {
+               mutex_.AssertHeld();
+               response.set_revision(*revision);
+               if (change != nullptr) {
+                 const auto& changes = own.has_value() && change->session_changes.count(*own)
+                                           ? change->session_changes.at(*own)
+                                           : change->changes;
+                 for (const ValueChange& one : changes)
+                   *response.add_changes() = node::ToProto(one);
+                 for (FlagId kept : change->kept)
+                   response.add_kept(Catalogue::Get().info(kept).name);
+                 for (const std::string& warning : change->warnings)
+                   response.add_warnings(ValidUtf8(warning));
+               }
+               After([done, response] { done(response); });
+             });
 }
 
 void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request,
@@ -322,19 +321,20 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
     store_->UnsetBase(entries);
   }
   auto revision = std::make_shared<uint64_t>(0);
-  *revision = Commit("flags unset", false, std::move(touched), {},
-                     [this, done, own = *session, response, revision](const Change* change) mutable {
-                       mutex_.AssertHeld();
-                       response.set_revision(*revision);
-                       if (change != nullptr) {
-                         const auto& changes = own.has_value() && change->session_changes.count(*own)
-                                                   ? change->session_changes.at(*own)
-                                                   : change->changes;
-                         for (const ValueChange& one : changes)
-                           *response.add_changes() = node::ToProto(one);
-                       }
-                       After([done, response] { done(response); });
-                     });
+  *revision =
+      Commit("flags unset", false, std::move(touched), {},
+             [this, done, own = *session, response, revision](const Change* change) mutable {
+               mutex_.AssertHeld();
+               response.set_revision(*revision);
+               if (change != nullptr) {
+                 const auto& changes = own.has_value() && change->session_changes.count(*own)
+                                           ? change->session_changes.at(*own)
+                                           : change->changes;
+                 for (const ValueChange& one : changes)
+                   *response.add_changes() = node::ToProto(one);
+               }
+               After([done, response] { done(response); });
+             });
 }
 
 uint64_t Node::WatchFlags(const Caller& caller, const v1::WatchFlagsRequest& request,
@@ -353,11 +353,11 @@ uint64_t Node::WatchFlags(const Caller& caller, const v1::WatchFlagsRequest& req
   if (status.ok()) status = ErrorFrom(std::move(violations));
   if (status.ok()) status = session.status();
   const std::shared_ptr<const Snapshot> snapshot = published();
-  const uint64_t oldest =
-      history_.empty() ? snapshot->revision() : history_.front().revision - 1;
+  const uint64_t oldest = history_.empty() ? snapshot->revision() : history_.front().revision - 1;
   const bool other_epoch = !request.epoch().empty() && request.epoch() != epoch_;
-  const bool too_old = request.has_from_revision() && (request.from_revision() < oldest ||
-                                                       request.from_revision() > snapshot->revision());
+  const bool too_old =
+      request.has_from_revision() &&
+      (request.from_revision() < oldest || request.from_revision() > snapshot->revision());
   if (status.ok() && (other_epoch || too_old) && !request.initial_snapshot())
     status = Error(Reason::kRevisionCompacted,
                    absl::StrCat("changes are kept from revision ", oldest, " of epoch ", epoch_),

@@ -51,20 +51,20 @@ absl::Status Node::Conflict(LeaseId blocker) const {
   ErrorDetails details;
   details.reason = Reason::kLeaseConflict;
   const absl::Duration now = clock_->Steady();
-  details.metadata = {
-      {"lease", Prefix(blocker)},
-      {"holder", peer.comm},
-      {"pid", absl::StrCat(peer.pid)},
-      {"uid", absl::StrCat(peer.uid)},
-      {"reason", record.reason},
-      {"age", absl::FormatDuration(now - lease.since)},
-      {"mode", lease.mode == LeaseMode::kExclusive ? "EXCLUSIVE" : "SHARED"},
-      {"state", lease.state == LeaseState::kWaiting  ? "WAITING"
-                : lease.state == LeaseState::kActive ? "ACTIVE"
-                                                     : "ENDING"}};
+  details.metadata = {{"lease", Prefix(blocker)},
+                      {"holder", peer.comm},
+                      {"pid", absl::StrCat(peer.pid)},
+                      {"uid", absl::StrCat(peer.uid)},
+                      {"reason", record.reason},
+                      {"age", absl::FormatDuration(now - lease.since)},
+                      {"mode", lease.mode == LeaseMode::kExclusive ? "EXCLUSIVE" : "SHARED"},
+                      {"state", lease.state == LeaseState::kWaiting  ? "WAITING"
+                                : lease.state == LeaseState::kActive ? "ACTIVE"
+                                                                     : "ENDING"}};
   if (lease.ttl.has_value() && lease.state == LeaseState::kActive)
     details.metadata["ttl_left"] = absl::FormatDuration(lease.deadline - now);
-  return Error(std::move(details), absl::StrCat("lease ", HolderText(blocker), " stands in the way"));
+  return Error(std::move(details),
+               absl::StrCat("lease ", HolderText(blocker), " stands in the way"));
 }
 
 v1::Lease Node::Show(LeaseId id, const Caller& caller) const {
@@ -104,7 +104,7 @@ v1::Lease Node::Show(LeaseId id, const Caller& caller) const {
   for (const Entry& entry : record.entries) {
     v1::LeaseEntryState* state = out.add_entries();
     state->set_flag(Catalogue::Get().info(entry.flag).name);
-    state->mutable_scope()->set_kind(record.is_private            ? v1::SCOPE_KIND_SESSION
+    state->mutable_scope()->set_kind(record.is_private          ? v1::SCOPE_KIND_SESSION
                                      : entry.device.has_value() ? v1::SCOPE_KIND_DEVICE
                                                                 : v1::SCOPE_KIND_NODE);
     if (entry.device.has_value()) state->mutable_scope()->set_device(*entry.device);
@@ -148,8 +148,8 @@ absl::Status Node::Check(const Caller& caller,
     } else if (entry.scope().kind() == v1::SCOPE_KIND_DEVICE) {
       auto device = FindDevice(entry.scope().device(), options_.facts);
       if (!device.ok()) {
-        violations->push_back({path + ".scope.device", *ReasonOf(device.status()),
-                               Str(device.status().message())});
+        violations->push_back(
+            {path + ".scope.device", *ReasonOf(device.status()), Str(device.status().message())});
         continue;
       }
       one.device = *std::move(device);
@@ -161,8 +161,9 @@ absl::Status Node::Check(const Caller& caller,
     violations->push_back(
         {field, Reason::kScopeInvalid, "a lease is all of SESSION scope or none of it"});
   RETURN_IF_ERROR(Admit(caller, *is_private ? Act::kSession : Act::kSharedLease));
-  *entries = store_->Check(requested, *is_private ? std::optional<SessionId>(session) : std::nullopt,
-                           writing, violations);
+  *entries =
+      store_->Check(requested, *is_private ? std::optional<SessionId>(session) : std::nullopt,
+                    writing, violations);
   return absl::OkStatus();
 }
 
@@ -390,8 +391,8 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
       return fail(status);
   }
   if (set_private != record.is_private || drop_private != record.is_private)
-    violations.push_back({"set_entries", Reason::kScopeInvalid,
-                          "a lease is all of SESSION scope or none of it"});
+    violations.push_back(
+        {"set_entries", Reason::kScopeInvalid, "a lease is all of SESSION scope or none of it"});
   std::optional<absl::Duration> ttl;
   if (request.has_ttl())
     ttl = CheckedDuration(request.ttl(), "ttl", kLeastTtl, kMostTtl, &violations);
@@ -428,10 +429,14 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
   if (ttl.has_value()) leases_.SetTtl(*id, *ttl);
   leases_.Replace(*id, std::move(keys), mode);
   record.entries = entries;
-  LeaseOwner owner{*id, lease.session, record.is_private, record.priority,
+  LeaseOwner owner{*id,
+                   lease.session,
+                   record.is_private,
+                   record.priority,
                    {absl::StrCat("lease ", HolderText(*id)), record.reason}};
   store_->PutLease(owner, std::move(entries));
-  Commit("lease updated", new_token, record.is_private ? std::set<SessionId>{lease.session} : std::set<SessionId>{},
+  Commit("lease updated", new_token,
+         record.is_private ? std::set<SessionId>{lease.session} : std::set<SessionId>{},
          new_token ? TokenOf(lease) : control::v1::Command(),
          [this, id = *id, caller, done](const Change* change) {
            mutex_.AssertHeld();
@@ -461,8 +466,7 @@ void Node::ReleaseLease(const Caller& caller, const v1::ReleaseLeaseRequest& req
   std::vector<std::pair<LeaseId, v1::EndCause>> ending;
   const auto take = [&](LeaseId id) {
     const bool own = SameProcess(*records_.at(id).caller.peer, *caller.peer);
-    if (own || admin)
-      ending.push_back({id, own ? v1::END_CAUSE_RELEASED : v1::END_CAUSE_KICKED});
+    if (own || admin) ending.push_back({id, own ? v1::END_CAUSE_RELEASED : v1::END_CAUSE_KICKED});
     return own || admin;
   };
   v1::ReleaseLeaseResponse response;
@@ -518,8 +522,8 @@ absl::StatusOr<v1::GetLeaseResponse> Node::GetLease(const Caller& caller,
   Turn turn(this);
   const LeaseId id(request.lease_id());
   const HeldLease* lease = leases_.Find(id);
-  if (lease == nullptr || (!MaySee(caller.role) &&
-                           !SameProcess(*records_.at(id).caller.peer, *caller.peer)))
+  if (lease == nullptr ||
+      (!MaySee(caller.role) && !SameProcess(*records_.at(id).caller.peer, *caller.peer)))
     return Error(Reason::kLeaseUnknown, absl::StrCat("there is no lease ", Prefix(id)));
   v1::GetLeaseResponse response;
   *response.mutable_lease() = Show(id, caller);

@@ -14,9 +14,12 @@ constexpr absl::Duration kMovesWithin = absl::Seconds(10);
 
 v1::DeathDetector DetectorOf(const Peer& peer) {
   switch (peer.pidfd.source) {
-    case PidfdSource::kPeer: return v1::DEATH_DETECTOR_PEER_PIDFD;
-    case PidfdSource::kOpened: return v1::DEATH_DETECTOR_PIDFD_OPEN;
-    case PidfdSource::kNone: break;
+    case PidfdSource::kPeer:
+      return v1::DEATH_DETECTOR_PEER_PIDFD;
+    case PidfdSource::kOpened:
+      return v1::DEATH_DETECTOR_PIDFD_OPEN;
+    case PidfdSource::kNone:
+      break;
   }
   return v1::DEATH_DETECTOR_STREAM_ONLY;
 }
@@ -187,9 +190,8 @@ void Node::Frame(SessionId id, SessionSink* sink, const v1::OpenSessionRequest& 
     sink->Send(answer);
   } else {
     sink->End(v1::END_CAUSE_STREAM_BROKEN,
-              Error(Reason::kFrameInvalid, frame.has_hello()
-                                               ? "a second hello on one stream"
-                                               : "a frame that says nothing"));
+              Error(Reason::kFrameInvalid, frame.has_hello() ? "a second hello on one stream"
+                                                             : "a frame that says nothing"));
     session.sink = nullptr;
     End({{id, v1::END_CAUSE_STREAM_BROKEN}}, {}, nullptr);
   }
@@ -229,8 +231,7 @@ v1::Session Node::Show(const Session& session, const Caller& caller) const {
   out.set_uid(peer.uid);
   out.set_comm(peer.comm);
   const absl::Duration now = clock_->Steady();
-  if (session.ttl != absl::InfiniteDuration())
-    *out.mutable_ttl() = backendd::ToProto(session.ttl);
+  if (session.ttl != absl::InfiniteDuration()) *out.mutable_ttl() = backendd::ToProto(session.ttl);
   if (session.deadline != absl::InfiniteDuration())
     *out.mutable_ttl_left() =
         backendd::ToProto(std::max(session.deadline - now, absl::ZeroDuration()));
@@ -251,10 +252,10 @@ absl::StatusOr<v1::GetSessionResponse> Node::GetSession(const Caller& caller,
   if (request.session_id() == 0) return Error(Reason::kIdInvalid, "session_id 0 is no id");
   Turn turn(this);
   const auto found = sessions_.find(SessionId(request.session_id()));
-  if (found == sessions_.end() || (caller.role == Role::kWorker &&
-                                   !SameProcess(*found->second->caller.peer, *caller.peer)))
-    return Error(Reason::kSessionUnknown, absl::StrCat("there is no session ",
-                                                       Prefix(SessionId(request.session_id()))));
+  if (found == sessions_.end() ||
+      (caller.role == Role::kWorker && !SameProcess(*found->second->caller.peer, *caller.peer)))
+    return Error(Reason::kSessionUnknown,
+                 absl::StrCat("there is no session ", Prefix(SessionId(request.session_id()))));
   v1::GetSessionResponse response;
   *response.mutable_session() = Show(*found->second, caller);
   return response;
@@ -325,8 +326,7 @@ absl::StatusOr<SessionId> Node::HoldLease(const Caller& caller, const v1::HoldLe
   Turn turn(this);
   v1::Hello hello;
   hello.set_name("hold");
-  ASSIGN_OR_RETURN(const SessionId id,
-                   AddSession(caller, hello, most, absl::ZeroDuration(), sink));
+  ASSIGN_OR_RETURN(const SessionId id, AddSession(caller, hello, most, absl::ZeroDuration(), sink));
   sessions_.at(id)->hold = true;
   Welcome(id, false, SessionId());
   acquire.set_session_id(id.value());

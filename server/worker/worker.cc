@@ -30,18 +30,21 @@ Worker::Worker(Options options, std::unique_ptr<Device> device, const Clock& clo
     : options_(std::move(options)),
       device_(std::move(device)),
       plans_({}, clock),
-      memory_(*device_, plans_,
-              {device_->info().memory_bytes, device_->info().memory_bytes / 4}),
-      sessions_(memory_,
-                {[this](std::function<void()> task) { admission_->Post(std::move(task)); },
-                 [this](Session& session) { admission_->Drop(session); },
-                 [this](SessionId session, uint64_t bytes) {
-                   control::v1::Report report;
-                   report.mutable_freed()->set_session_id(session.value());
-                   report.mutable_freed()->set_bytes(bytes);
-                   Report(report);
-                 }}),
-      shop_{*device_, plans_, flags_, sessions_, clock, options_.device_epoch,
+      memory_(*device_, plans_, {device_->info().memory_bytes, device_->info().memory_bytes / 4}),
+      sessions_(memory_, {[this](std::function<void()> task) { admission_->Post(std::move(task)); },
+                          [this](Session& session) { admission_->Drop(session); },
+                          [this](SessionId session, uint64_t bytes) {
+                            control::v1::Report report;
+                            report.mutable_freed()->set_session_id(session.value());
+                            report.mutable_freed()->set_bytes(bytes);
+                            Report(report);
+                          }}),
+      shop_{*device_,
+            plans_,
+            flags_,
+            sessions_,
+            clock,
+            options_.device_epoch,
             std::min(kMaxWorkspaceBytes, device_->info().memory_bytes / 32)},
       link_(std::move(options_.control)) {}
 

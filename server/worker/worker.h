@@ -15,8 +15,8 @@
 
 namespace backendd::worker {
 
-// Owned by main. Run is the control thread: it applies what the daemon says and never computes. Ends
-// when the link does, or after a drain.
+// Owned by main. Run is the control thread: it applies what the daemon says and never computes.
+// Ends when the link does, or after a drain.
 class Worker {
  public:
   struct Options {

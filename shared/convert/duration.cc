@@ -30,8 +30,8 @@ absl::Duration CheckedDuration(const google::protobuf::Duration& message, absl::
                      message.nanos() < kSecond;
   if (whole && duration >= least && duration <= most) return duration;
   violations->push_back({Str(field), Reason::kTtlOutOfRange,
-                         absl::StrCat(field, " is ", absl::FormatDuration(duration), "; allowed: ",
-                                      absl::FormatDuration(least), " to ",
+                         absl::StrCat(field, " is ", absl::FormatDuration(duration),
+                                      "; allowed: ", absl::FormatDuration(least), " to ",
                                       absl::FormatDuration(most), " in whole milliseconds")});
   return least;
 }

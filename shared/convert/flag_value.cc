@@ -18,7 +18,8 @@ v1::FlagValue ToProto(const FlagValue& value) {
       message.set_text(std::get<std::string>(value));
       break;
     case FlagType::kList:
-      for (const std::string& item : std::get<TextList>(value)) message.mutable_list()->add_items(item);
+      for (const std::string& item : std::get<TextList>(value))
+        message.mutable_list()->add_items(item);
       message.mutable_list();
       break;
     case FlagType::kPair:

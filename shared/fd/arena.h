@@ -1,4 +1,5 @@
-// Shared memory as sealed memfds: made by the worker, mapped by both; or made by a client and checked.
+// Shared memory as sealed memfds: made by the worker, mapped by both; or made by a client and
+// checked.
 #ifndef BACKENDD_SHARED_FD_ARENA_H_
 #define BACKENDD_SHARED_FD_ARENA_H_
 

@@ -19,8 +19,7 @@ constexpr absl::string_view kNames[] = {"debug", "info", "warning", "error"};
 spdlog::logger& Logger() {
   // Never destroyed: threads may log while the process ends.
   static spdlog::logger* logger = [] {
-    auto* made =
-        new spdlog::logger("backendd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto* made = new spdlog::logger("backendd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_formatter(std::make_unique<spdlog::pattern_formatter>(
         "%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc));
     made->flush_on(spdlog::level::trace);
@@ -31,10 +30,14 @@ spdlog::logger& Logger() {
 
 spdlog::level::level_enum LevelOf(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }

@@ -1,4 +1,5 @@
-// Text logs with fields, on stderr: `2026-01-02T03:04:05.678Z info worker serves device=cpu epoch=3`.
+// Text logs with fields, on stderr: `2026-01-02T03:04:05.678Z info worker serves device=cpu
+// epoch=3`.
 #ifndef BACKENDD_SHARED_LOG_LOG_H_
 #define BACKENDD_SHARED_LOG_LOG_H_
 

@@ -245,8 +245,8 @@ struct QuantizedLinearAttributes {
   std::vector<double> w_scale;  // one, or one per row
   Extents w_zero_point;         // as many
   auto Tie() const {
-    return std::tie(form, relu, reduce_range, x_scale, y_scale, x_zero_point, y_zero_point,
-                    w_scale, w_zero_point);
+    return std::tie(form, relu, reduce_range, x_scale, y_scale, x_zero_point, y_zero_point, w_scale,
+                    w_zero_point);
   }
 };
 
@@ -257,9 +257,9 @@ using Attributes =
                  EmbeddingAttributes, CopyAttributes, FillAttributes, WriteAttributes,
                  ReadAttributes, BarrierAttributes, UnaryAttributes, BinaryAttributes,
                  WhereAttributes, RandomAttributes, DropoutAttributes, SgdAttributes,
-                 AdamAttributes, SdpaAttributes, GroupedGemmAttributes, InvAttributes, SolveAttributes,
-                 CholeskyAttributes, LuAttributes, QrAttributes, DetAttributes, EighAttributes,
-                 SvdAttributes, LstsqAttributes, EinsumAttributes, RnnAttributes,
+                 AdamAttributes, SdpaAttributes, GroupedGemmAttributes, InvAttributes,
+                 SolveAttributes, CholeskyAttributes, LuAttributes, QrAttributes, DetAttributes,
+                 EighAttributes, SvdAttributes, LstsqAttributes, EinsumAttributes, RnnAttributes,
                  Sparse24Attributes, QuantizeAttributes, QuantizedLinearAttributes>;
 
 }  // namespace backendd

@@ -104,7 +104,9 @@ void DecodeRead(const v1::Operation& operation, Reader& r) {
   r.out().spec.attributes = ReadAttributes{};
 }
 
-void DecodeBarrier(const v1::Operation&, Reader& r) { r.out().spec.attributes = BarrierAttributes{}; }
+void DecodeBarrier(const v1::Operation&, Reader& r) {
+  r.out().spec.attributes = BarrierAttributes{};
+}
 
 constexpr Family kFamilies[] = {
     {OpKind::kCopy, "copy", DecodeCopy, InferCopy},

@@ -22,9 +22,8 @@ void ReadConvolution(const M& m, int place_of_images, Reader& r) {
     if (c.stride[i] < 1) r.Bad("stride", "is not positive");
     if (c.dilation[i] < 1) r.Bad("dilation", "is not positive");
     if (c.padding[i] < 0) r.Bad("padding", "is negative");
-    if (c.output_padding[i] < 0 ||
-        (c.output_padding[i] > 0 && c.output_padding[i] >= c.stride[i] &&
-         c.output_padding[i] >= c.dilation[i])) {
+    if (c.output_padding[i] < 0 || (c.output_padding[i] > 0 && c.output_padding[i] >= c.stride[i] &&
+                                    c.output_padding[i] >= c.dilation[i])) {
       r.Bad("output_padding", "must be under stride or dilation");
     }
     if (c.output_padding[i] > 0 && !c.transposed) {
@@ -70,7 +69,8 @@ std::optional<Extents> ForwardShape(Check& check, int x, int w) {
   const Extents& sx = check.shape(x);
   const Extents& sw = check.shape(w);
   if (sw.size() != sx.size()) {
-    check.Bad(w, Reason::kShapeInvalid, absl::StrCat("has rank ", sw.size(), "; x has ", sx.size()));
+    check.Bad(w, Reason::kShapeInvalid,
+              absl::StrCat("has rank ", sw.size(), "; x has ", sx.size()));
     return std::nullopt;
   }
   const int64_t channels = sx[1];
@@ -198,7 +198,8 @@ std::optional<Extents> PooledShape(Check& check, int x) {
   for (int i = 0; i < spatial; ++i) {
     const int64_t size = sx[i + 2];
     const auto reach = CheckedMul(p.dilation[i], p.kernel[i] - 1);
-    const int64_t room = size + 2 * std::min(p.padding[i], kMaxExtent) - 1 - reach.value_or(INT64_MAX / 2);
+    const int64_t room =
+        size + 2 * std::min(p.padding[i], kMaxExtent) - 1 - reach.value_or(INT64_MAX / 2);
     if (p.kernel[i] < 1 || p.stride[i] < 1 || size < 1 || room < 0) {
       check.Bad(x, Reason::kShapeInvalid,
                 absl::StrCat("is smaller than the kernel in spatial dimension ", i));

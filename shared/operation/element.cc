@@ -15,9 +15,8 @@ void DecodeActivation(const v1::Operation& operation, Reader& r) {
   const v1::Activation& m = operation.activation();
   r.In("x", m.has_x(), m.x());
   r.Out("y", m.has_y(), m.y());
-  r.out().spec.attributes = ActivationAttributes{r.Enum("function", m.function(),
-                                                        v1::ACTIVATION_FUNCTION_RELU,
-                                                        v1::ActivationFunction_IsValid)};
+  r.out().spec.attributes = ActivationAttributes{r.Enum(
+      "function", m.function(), v1::ACTIVATION_FUNCTION_RELU, v1::ActivationFunction_IsValid)};
 }
 
 void DecodeActivationGradient(const v1::Operation& operation, Reader& r) {
@@ -25,9 +24,8 @@ void DecodeActivationGradient(const v1::Operation& operation, Reader& r) {
   r.In("x", m.has_x(), m.x());
   r.In("dy", m.has_dy(), m.dy());
   r.Out("dx", m.has_dx(), m.dx());
-  r.out().spec.attributes = ActivationAttributes{r.Enum("function", m.function(),
-                                                        v1::ACTIVATION_FUNCTION_RELU,
-                                                        v1::ActivationFunction_IsValid)};
+  r.out().spec.attributes = ActivationAttributes{r.Enum(
+      "function", m.function(), v1::ACTIVATION_FUNCTION_RELU, v1::ActivationFunction_IsValid)};
 }
 
 void DecodeUnary(const v1::Operation& operation, Reader& r) {
@@ -63,8 +61,7 @@ void DecodeBinary(const v1::Operation& operation, Reader& r) {
 
 void InferBinary(Check& check) {
   const auto function = check.attributes<BinaryAttributes>().function;
-  const bool compares =
-      function == v1::BINARY_FUNCTION_EQ || function == v1::BINARY_FUNCTION_LT;
+  const bool compares = function == v1::BINARY_FUNCTION_EQ || function == v1::BINARY_FUNCTION_LT;
   check.Floating(0);
   check.Dtype(1, check.dtype(0));
   const auto shape = BroadcastShapes(check.shape(0), check.shape(1));
@@ -108,8 +105,8 @@ void DecodeRandom(const v1::Operation& operation, Reader& r) {
   r.InOut("rng", m.has_rng(), m.rng());
   r.Out("y", m.has_y(), m.y());
   RandomAttributes a;
-  a.distribution = r.Enum("distribution", m.distribution(), v1::DISTRIBUTION_UNIFORM,
-                          v1::Distribution_IsValid);
+  a.distribution =
+      r.Enum("distribution", m.distribution(), v1::DISTRIBUTION_UNIFORM, v1::Distribution_IsValid);
   a.low = m.low();
   if (m.has_high()) a.high = m.high();
   a.mean = m.mean();

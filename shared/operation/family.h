@@ -74,7 +74,10 @@ class Reader {
 class Check {
  public:
   Check(OperationSpec* spec, std::string path, std::vector<Violation>* violations)
-      : spec_(*spec), path_(std::move(path)), violations_(*violations), before_(violations->size()) {}
+      : spec_(*spec),
+        path_(std::move(path)),
+        violations_(*violations),
+        before_(violations->size()) {}
 
   const TensorType& type(int place) const { return spec_.operands[place].type; }
   const Extents& shape(int place) const { return type(place).shape; }

@@ -16,9 +16,8 @@ GemmAttributes ReadGemm(const Message& m, Reader& r, bool integers) {
   g.scale_a = m.has_scale_a() ? m.scale_a() : 1;
   g.scale_b = m.has_scale_b() ? m.scale_b() : 1;
   g.epilogue = r.Enum("epilogue", m.epilogue(), v1::EPILOGUE_NONE, v1::Epilogue_IsValid);
-  g.accumulate =
-      r.Enum("accumulate", m.accumulate(), integers ? v1::ACCUMULATE_S32 : v1::ACCUMULATE_F32,
-             v1::Accumulate_IsValid);
+  g.accumulate = r.Enum("accumulate", m.accumulate(),
+                        integers ? v1::ACCUMULATE_S32 : v1::ACCUMULATE_F32, v1::Accumulate_IsValid);
   return g;
 }
 

@@ -20,7 +20,8 @@ void DecodeGrouped(const v1::Operation& operation, Reader& r) {
   r.MaybeIn("offsets", ragged, m.offsets());
   list("y", m.y(), Use::kOut);
   const int groups = m.a_size();
-  if (groups > kMaxGroups) r.Bad("a", absl::StrCat("has ", groups, " groups; at most ", kMaxGroups));
+  if (groups > kMaxGroups)
+    r.Bad("a", absl::StrCat("has ", groups, " groups; at most ", kMaxGroups));
   auto count = [&](absl::string_view name, int has, bool may_be_none) {
     if (has == groups || (may_be_none && has == 0)) return true;
     r.Bad(name, absl::StrCat("has ", has, " operands for ", groups, " groups"));
@@ -70,7 +71,8 @@ void InferGrouped(Check& check) {
   for (int i = 0; i < places.groups; ++i) {
     OperationSpec gemm = GemmOfGroup(check.spec(), places, i);
     check.Part(gemm, absl::StrCat("[", i, "]"));
-    if (check.ok()) check.Output(places.y(i), gemm.operands[4].type.dtype, gemm.operands[4].type.shape);
+    if (check.ok())
+      check.Output(places.y(i), gemm.operands[4].type.dtype, gemm.operands[4].type.shape);
   }
 }
 

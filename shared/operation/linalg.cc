@@ -217,8 +217,7 @@ void DecodeLstsq(const v1::Operation& operation, Reader& r) {
   r.MaybeOut("rank", m.has_rank(), m.rank());
   r.MaybeOut("singular_values", m.has_singular_values(), m.singular_values());
   LstsqAttributes a;
-  a.driver =
-      r.Enum("driver", m.driver(), v1::LSTSQ_DRIVER_GELSY, v1::LstsqDriver_IsValid);
+  a.driver = r.Enum("driver", m.driver(), v1::LSTSQ_DRIVER_GELSY, v1::LstsqDriver_IsValid);
   if (m.has_rcond()) a.rcond = m.rcond();
   if (m.has_rcond() && !(m.rcond() >= 0)) r.Bad("rcond", "must be 0 or more");
   r.out().spec.attributes = a;

@@ -62,8 +62,8 @@ void InferGemm(Check& check) {
               absl::StrCat("has an inner extent of ", kb, "; a has ", k));
     return;
   }
-  const auto batch = BroadcastShapes(absl::MakeConstSpan(sa).first(ra - 2),
-                                     absl::MakeConstSpan(sb).first(rb - 2));
+  const auto batch =
+      BroadcastShapes(absl::MakeConstSpan(sa).first(ra - 2), absl::MakeConstSpan(sb).first(rb - 2));
   if (!batch) {
     check.Bad(kB, Reason::kShapeInvalid, "has batch extents that do not broadcast with a's");
     return;

@@ -64,7 +64,8 @@ void DecodeLayerNormGradient(const v1::Operation& operation, Reader& r) {
   r.out().spec.attributes = a;
 }
 
-// The shape of mean and rstd: x's with extents of 1 where it is normalised. Those must end x's shape.
+// The shape of mean and rstd: x's with extents of 1 where it is normalised. Those must end x's
+// shape.
 std::optional<Extents> RowsOf(Check& check, int x) {
   const Extents& tail = check.attributes<LayerNormAttributes>().normalized_shape;
   const Extents& shape = check.shape(x);
@@ -148,8 +149,8 @@ void InferBatchNorm(Check& check) {
     check.Dtype(place, check.dtype(0));
     check.Shape(place, channels);
   }
-  if (check.attributes<BatchNormAttributes>().training &&
-      check.type(0).elements() == channels[0] && channels[0] > 0) {
+  if (check.attributes<BatchNormAttributes>().training && check.type(0).elements() == channels[0] &&
+      channels[0] > 0) {
     check.BadAttribute("training", "needs 2 values per channel");
   }
   check.Output(5, check.dtype(0), check.shape(0));
@@ -207,8 +208,7 @@ void InferReduction(Check& check) {
     if (!gone || a.keepdim) y.push_back(gone ? 1 : check.shape(0)[i]);
   }
   const bool adds = sum || a.kind == v1::REDUCTION_KIND_MEAN || a.kind == v1::REDUCTION_KIND_NORM2;
-  const bool places =
-      a.kind == v1::REDUCTION_KIND_ARGMAX || a.kind == v1::REDUCTION_KIND_ARGMIN;
+  const bool places = a.kind == v1::REDUCTION_KIND_ARGMAX || a.kind == v1::REDUCTION_KIND_ARGMIN;
   const bool empty = std::find(y.begin(), y.end(), 0) != y.end();
   if (reduced == 0 && !adds && !empty) {
     check.BadAttribute("dim", "leaves nothing to choose from");
@@ -225,8 +225,8 @@ template <class M>
 CrossEntropyAttributes ReadLoss(const M& m, Reader& r) {
   CrossEntropyAttributes a;
   if (m.has_ignore_index()) a.ignore_index = m.ignore_index();
-  a.reduction = r.Enum("reduction", m.reduction(), v1::LOSS_REDUCTION_MEAN,
-                       v1::LossReduction_IsValid);
+  a.reduction =
+      r.Enum("reduction", m.reduction(), v1::LOSS_REDUCTION_MEAN, v1::LossReduction_IsValid);
   a.label_smoothing = m.label_smoothing();
   if (!(a.label_smoothing >= 0 && a.label_smoothing <= 1)) {
     r.Bad("label_smoothing", "is not between 0 and 1");

@@ -17,10 +17,9 @@ const Family* FamilyOf(OpKind kind) {
   static const auto* const table = [] {
     auto* rows = new std::array<const Family*, kLastKind + 1>{};
     for (auto families : {BytesFamilies(), MultiplyFamilies(), ConvolutionFamilies(),
-                          ElementFamilies(), NormFamilies(), TransformFamilies(),
-                          LinalgFamilies(), EinsumFamilies(), RecurrentFamilies(),
-                          QuantizedFamilies(), SparseFamilies(), GroupedFamilies(),
-                          AttentionFamilies()}) {
+                          ElementFamilies(), NormFamilies(), TransformFamilies(), LinalgFamilies(),
+                          EinsumFamilies(), RecurrentFamilies(), QuantizedFamilies(),
+                          SparseFamilies(), GroupedFamilies(), AttentionFamilies()}) {
       for (const Family& family : families) (*rows)[family.kind] = &family;
     }
     return rows;
@@ -47,8 +46,7 @@ std::string CheckType(const v1::Operand& operand, Use use, TensorType* type, Rea
   if (operand.strides_size() == 0) {
     type->strides = RowMajorStrides(type->shape);
   } else if (operand.strides_size() != operand.shape_size()) {
-    return absl::StrCat("has ", operand.strides_size(), " strides for rank ",
-                        operand.shape_size());
+    return absl::StrCat("has ", operand.strides_size(), " strides for rank ", operand.shape_size());
   } else {
     type->strides.assign(operand.strides().begin(), operand.strides().end());
   }
@@ -186,9 +184,8 @@ void Reader::Add(absl::string_view name, bool has, const v1::Operand& operand, U
   out_.places.push_back(place);
 }
 
-Extents Reader::List(absl::string_view name,
-                     const google::protobuf::RepeatedField<int64_t>& values, int count,
-                     int64_t fallback) {
+Extents Reader::List(absl::string_view name, const google::protobuf::RepeatedField<int64_t>& values,
+                     int count, int64_t fallback) {
   if (values.empty()) return Extents(count, fallback);
   if (values.size() != count) {
     Bad(name, absl::StrCat("has ", values.size(), " numbers for ", count, " spatial dimensions"));

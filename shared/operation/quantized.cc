@@ -74,8 +74,9 @@ void InferGrid(Check& check, int codes, int floats) {
     return;
   }
   const Extents& shape = check.shape(0);
-  const int64_t wanted =
-      a.axis < 0 ? 1 : a.axis < static_cast<int64_t>(shape.size()) ? shape[a.axis] : 1;
+  const int64_t wanted = a.axis < 0                                    ? 1
+                         : a.axis < static_cast<int64_t>(shape.size()) ? shape[a.axis]
+                                                                       : 1;
   if (static_cast<int64_t>(a.scale.size()) != wanted) {
     check.BadAttribute("scale", absl::StrCat("has ", a.scale.size(), " numbers for ", wanted));
   }
@@ -95,8 +96,8 @@ void DecodeLinear(const v1::Operation& operation, Reader& r) {
   r.MaybeOut("x_scale_out", m.has_x_scale_out(), m.x_scale_out());
   r.MaybeOut("x_zero_point_out", m.has_x_zero_point_out(), m.x_zero_point_out());
   QuantizedLinearAttributes a;
-  a.form = r.Enum("form", m.form(), v1::QUANTIZED_LINEAR_FORM_STATIC,
-                  v1::QuantizedLinearForm_IsValid);
+  a.form =
+      r.Enum("form", m.form(), v1::QUANTIZED_LINEAR_FORM_STATIC, v1::QuantizedLinearForm_IsValid);
   a.relu = m.relu();
   a.reduce_range = m.reduce_range();
   a.w_scale.assign(m.w_scale().begin(), m.w_scale().end());
@@ -135,7 +136,8 @@ void InferLinear(Check& check) {
   }
   y.back() = n;
   if (a.w_scale.size() != 1 && static_cast<int64_t>(a.w_scale.size()) != n) {
-    check.BadAttribute("w_scale", absl::StrCat("has ", a.w_scale.size(), " numbers for ", n, " rows"));
+    check.BadAttribute("w_scale",
+                       absl::StrCat("has ", a.w_scale.size(), " numbers for ", n, " rows"));
   }
   for (int64_t zero_point : a.w_zero_point) {
     CheckZeroPoint(check, "w_zero_point", zero_point, DType::kS8);

@@ -80,9 +80,9 @@ void InferMatmul(Check& check) {
   check.Shape(1, values);
   if (values[1] % 2 != 0) check.Bad(0, Reason::kShapeInvalid, "has rows of no whole group");
   if (b[0] != 2 * values[1]) {
-    check.Bad(2, Reason::kShapeInvalid,
-              absl::StrCat("has ", b[0], " rows; the expanded matrix has ", 2 * values[1],
-                           " columns"));
+    check.Bad(
+        2, Reason::kShapeInvalid,
+        absl::StrCat("has ", b[0], " rows; the expanded matrix has ", 2 * values[1], " columns"));
   }
   const Extents y = {values[0], b[1]};
   check.Shape(3, {y[1]});

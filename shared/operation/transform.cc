@@ -48,8 +48,9 @@ void InferFft(Check& check) {
   const DType x = check.dtype(0);
   const bool right = from_real ? (x == DType::kF32 || x == DType::kF64) : IsComplex(x);
   if (!right) {
-    check.Bad(0, Reason::kDtypeInvalid,
-              absl::StrCat("is ", Name(x), "; this kind takes ", from_real ? "f32, f64" : "c64, c128"));
+    check.Bad(
+        0, Reason::kDtypeInvalid,
+        absl::StrCat("is ", Name(x), "; this kind takes ", from_real ? "f32, f64" : "c64, c128"));
     return;
   }
   Extents y = check.shape(0);

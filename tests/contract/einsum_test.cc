@@ -79,9 +79,9 @@ TEST_P(EinsumContract, RecordedVectorsComeOutUnderEveryStrategy) {
     for (const Vector& vector : ReadVectors(BACKENDD_VECTORS, "einsum")) {
       SCOPED_TRACE(vector.id);
       if (!vector.error.empty()) {
-        EXPECT_THAT(Refused(vector.operation, vector.inputs, {{"y", {}}}, flags),
-                    Contains(vector.error == "shape" ? Reason::kShapeInvalid
-                                                     : Reason::kArgumentInvalid));
+        EXPECT_THAT(
+            Refused(vector.operation, vector.inputs, {{"y", {}}}, flags),
+            Contains(vector.error == "shape" ? Reason::kShapeInvalid : Reason::kArgumentInvalid));
         continue;
       }
       const Value& wanted = vector.outputs[0].second;
@@ -154,8 +154,7 @@ TEST_P(EinsumContract, TheStampTellsThePathAndWhoMultiplied) {
   EXPECT_EQ(by(TestFlags().Set("opt_einsum.strategy", std::string("greedy"))),
             "path (1,2) (0,1) greedy");
   EXPECT_EQ(by(TestFlags().Set("opt_einsum.enabled", false)), "path (0,1) (0,1) left to right");
-  const Result two =
-      Run(Einsum("ij,jk->ik"), Inputs({values[0], values[1]}), {{"y", {}}});
+  const Result two = Run(Einsum("ij,jk->ik"), Inputs({values[0], values[1]}), {{"y", {}}});
   EXPECT_EQ(two.choice.algorithm, "dgemm");
   EXPECT_EQ(two.choice.library, "openblas");
 }

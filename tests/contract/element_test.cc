@@ -22,9 +22,10 @@ TEST_P(Elements, BinaryBroadcastsAndNaNWinsInMaximum) {
                      MakeValue(dtype, {2, 3}, {1, 2, kNaN, kNaN, kNaN, kNaN}), 0));
     op.mutable_binary()->set_function(v1::BINARY_FUNCTION_SUB);
     op.mutable_binary()->set_alpha(2);
-    EXPECT_TRUE(Near(Run(op, {{"a", MakeValue(dtype, {2}, {5, 7})}, {"b", MakeValue(dtype, {}, {3})}},
-                         {{"y", {}}})["y"],
-                     MakeValue(dtype, {2}, {-1, 1}), 0));
+    EXPECT_TRUE(
+        Near(Run(op, {{"a", MakeValue(dtype, {2}, {5, 7})}, {"b", MakeValue(dtype, {}, {3})}},
+                 {{"y", {}}})["y"],
+             MakeValue(dtype, {2}, {-1, 1}), 0));
   }
 }
 
@@ -33,9 +34,10 @@ TEST_P(Elements, WhereChoosesThroughStrides) {
   op.mutable_where();
   const Value condition = MakeValue(DType::kBool, {2, 1}, {1, 0});
   const Value a = WithStrides(MakeValue(DType::kF32, {2, 2}, {1, 2, 3, 4}), {1, 2});
-  EXPECT_TRUE(Near(Run(op, {{"condition", condition}, {"a", a}, {"b", MakeValue(DType::kF32, {}, {9})}},
-                       {{"y", {}}})["y"],
-                   MakeValue(DType::kF32, {2, 2}, {1, 2, 9, 9}), 0));
+  EXPECT_TRUE(
+      Near(Run(op, {{"condition", condition}, {"a", a}, {"b", MakeValue(DType::kF32, {}, {9})}},
+               {{"y", {}}})["y"],
+           MakeValue(DType::kF32, {2, 2}, {1, 2, 9, 9}), 0));
 }
 
 TEST_P(Elements, UnaryFunctionsFollowTheirEdges) {
@@ -57,8 +59,8 @@ TEST_P(Elements, UniformDrawsAreThoseOfPhiloxAndMoveTheStateByBlocks) {
     EXPECT_EQ(first["y"].at(i), std::floor(known[i] / 256) * 0x1p-24) << i;
   }
   EXPECT_EQ(first["rng"].at(1), 2);
-  const Result later = Run(op, {{"rng", MakeValue(DType::kU64, {2}, {0, 1})}},
-                           {{"y", MakeValue(DType::kF64, {2})}});
+  const Result later =
+      Run(op, {{"rng", MakeValue(DType::kU64, {2}, {0, 1})}}, {{"y", MakeValue(DType::kF64, {2})}});
   EXPECT_EQ(later["y"].at(0), first["y"].at(4));
 }
 
@@ -84,8 +86,8 @@ TEST_P(Elements, DropoutKeepsWhatItsMaskSaysAndItsGradientFollowsTheMask) {
   op.mutable_dropout()->set_p(0.25);
   backward.mutable_dropout_gradient()->set_p(0.25);
   const Value x = MakeValue(DType::kF64, {1000}, std::vector<double>(1000, 3));
-  const Result f = Run(op, {{"x", x}, {"rng", MakeValue(DType::kU64, {2}, {1, 0})}},
-                       {{"y", {}}, {"mask", {}}});
+  const Result f =
+      Run(op, {{"x", x}, {"rng", MakeValue(DType::kU64, {2}, {1, 0})}}, {{"y", {}}, {"mask", {}}});
   int kept = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const bool keep = f["mask"].at(i) != 0;
@@ -103,8 +105,11 @@ TEST_P(Elements, AdamAndSgdTakeTheStepsOfTheirDefinitions) {
   for (DType dtype : {DType::kF32, DType::kF64}) {
     auto one = [dtype](double v) { return MakeValue(dtype, {1}, {v}); };
     const Result a = Run(adam,
-                         {{"param", one(2)}, {"grad", one(0.5)}, {"exp_avg", one(0.1)},
-                          {"exp_avg_sq", one(0.2)}, {"step", MakeValue(DType::kS64, {1}, {4})},
+                         {{"param", one(2)},
+                          {"grad", one(0.5)},
+                          {"exp_avg", one(0.1)},
+                          {"exp_avg_sq", one(0.2)},
+                          {"step", MakeValue(DType::kS64, {1}, {4})},
                           {"lr", MakeValue(DType::kF32, {1}, {0.5})}},
                          {});
     const double m = 0.9 * 0.1 + 0.1 * 0.5, v = 0.999 * 0.2 + 0.001 * 0.25;
@@ -115,8 +120,12 @@ TEST_P(Elements, AdamAndSgdTakeTheStepsOfTheirDefinitions) {
     EXPECT_EQ(a["step"].at(0), 5);
     sgd.mutable_sgd()->set_momentum(0.5);
     sgd.mutable_sgd()->set_nesterov(true);
-    const Result s = Run(sgd, {{"param", one(2)}, {"grad", one(1)}, {"momentum_buffer", one(4)},
-                               {"lr", MakeValue(DType::kF32, {1}, {0.25})}}, {});
+    const Result s = Run(sgd,
+                         {{"param", one(2)},
+                          {"grad", one(1)},
+                          {"momentum_buffer", one(4)},
+                          {"lr", MakeValue(DType::kF32, {1}, {0.25})}},
+                         {});
     EXPECT_TRUE(Near(s["param"], one(2 - 0.25 * (1 + 0.5 * 3)), 2));
   }
 }

@@ -46,11 +46,19 @@ Value Expected(const Case& c, const Value& a, const Value& b, double alpha, Exte
 class Gemm : public DeviceContract {};
 
 TEST_P(Gemm, EveryShapeTransposeAndBatchGivesTheSums) {
-  const Case cases[] = {{{}, {}, 1, 1, 1},      {{}, {}, 7, 5, 3},         {{}, {}, 64, 33, 17, true},
-                        {{}, {}, 5, 64, 128},   {{}, {}, 3, 4, 5, true, true},
-                        {{4}, {4}, 3, 2, 5},    {{4}, {}, 3, 2, 5},        {{}, {4}, 3, 2, 5},
-                        {{1}, {3}, 2, 2, 2},    {{3}, {3}, 4, 4, 4, false, true},
-                        {{}, {}, 2, 3, 0},      {{}, {}, 0, 3, 2},         {{0}, {1}, 2, 2, 2}};
+  const Case cases[] = {{{}, {}, 1, 1, 1},
+                        {{}, {}, 7, 5, 3},
+                        {{}, {}, 64, 33, 17, true},
+                        {{}, {}, 5, 64, 128},
+                        {{}, {}, 3, 4, 5, true, true},
+                        {{4}, {4}, 3, 2, 5},
+                        {{4}, {}, 3, 2, 5},
+                        {{}, {4}, 3, 2, 5},
+                        {{1}, {3}, 2, 2, 2},
+                        {{3}, {3}, 4, 4, 4, false, true},
+                        {{}, {}, 2, 3, 0},
+                        {{}, {}, 0, 3, 2},
+                        {{0}, {1}, 2, 2, 2}};
   for (DType dtype : {DType::kF32, DType::kF64, DType::kC64, DType::kC128}) {
     for (const Case& c : cases) {
       const Value a =

@@ -113,10 +113,10 @@ TEST_P(Gradient, LayerNormAgreesWithDifferences) {
               bias = RandomValue(DType::kF64, {5}, 3), dy = RandomValue(DType::kF64, {3, 5}, 4);
   const Operands inputs = {{"x", x}, {"weight", weight}, {"bias", bias}};
   const Result f = Run(forward, inputs, {{"y", {}}, {"mean", {}}, {"rstd", {}}});
-  const Result g = Run(
-      backward,
-      {{"x", x}, {"mean", f["mean"]}, {"rstd", f["rstd"]}, {"weight", weight}, {"dy", dy}},
-      {{"dx", {}}, {"dweight", {}}, {"dbias", {}}});
+  const Result g =
+      Run(backward,
+          {{"x", x}, {"mean", f["mean"]}, {"rstd", f["rstd"]}, {"weight", weight}, {"dy", dy}},
+          {{"dx", {}}, {"dweight", {}}, {"dbias", {}}});
   EXPECT_TRUE(Near(g["dx"], Differences(forward, inputs, "x", dy), 1, kLoose));
   EXPECT_TRUE(Near(g["dweight"], Differences(forward, inputs, "weight", dy), 1, kLoose));
   EXPECT_TRUE(Near(g["dbias"], Differences(forward, inputs, "bias", dy), 1, kLoose));
@@ -130,10 +130,10 @@ TEST_P(Gradient, BatchNormAgreesWithDifferencesInTraining) {
               bias = RandomValue(DType::kF64, {2}, 3), dy = RandomValue(DType::kF64, {3, 2, 4}, 4);
   const Operands inputs = {{"x", x}, {"weight", weight}, {"bias", bias}};
   const Result f = Run(forward, inputs, {{"y", {}}, {"mean", {}}, {"rstd", {}}});
-  const Result g = Run(
-      backward,
-      {{"x", x}, {"mean", f["mean"]}, {"rstd", f["rstd"]}, {"weight", weight}, {"dy", dy}},
-      {{"dx", {}}, {"dweight", {}}, {"dbias", {}}});
+  const Result g =
+      Run(backward,
+          {{"x", x}, {"mean", f["mean"]}, {"rstd", f["rstd"]}, {"weight", weight}, {"dy", dy}},
+          {{"dx", {}}, {"dweight", {}}, {"dbias", {}}});
   EXPECT_TRUE(Near(g["dx"], Differences(forward, inputs, "x", dy), 1, kLoose));
   EXPECT_TRUE(Near(g["dweight"], Differences(forward, inputs, "weight", dy), 1, kLoose));
   EXPECT_TRUE(Near(g["dbias"], Differences(forward, inputs, "bias", dy), 1, kLoose));
@@ -159,8 +159,7 @@ TEST_P(Gradient, PoolingAgreesWithDifferences) {
     const Value dy = RandomValue(DType::kF64, f["y"].shape, 2);
     Operands inputs = {{"dy", dy}};
     if (max) inputs.push_back({"indices", f["indices"]});
-    const Value dx =
-        Run(backward, inputs, {{"dx", MakeValue(DType::kF64, x.shape)}})["dx"];
+    const Value dx = Run(backward, inputs, {{"dx", MakeValue(DType::kF64, x.shape)}})["dx"];
     EXPECT_TRUE(Near(dx, Differences(forward, {{"x", x}}, "x", dy), 1, kLoose));
   }
 }
@@ -199,15 +198,16 @@ TEST_P(Gradient, ConvolutionAgreesWithDifferencesByEveryLibrary) {
     const Operands inputs = {{"x", x}, {"w", w}, {"bias", bias}};
     const Value y = Run(forward, inputs, {{"y", {}}})["y"];
     const Value dy = RandomValue(DType::kF64, y.shape, 4);
-    const Value dx = Differences(forward, inputs, "x", dy), dw = Differences(forward, inputs, "w", dy);
+    const Value dx = Differences(forward, inputs, "x", dy),
+                dw = Differences(forward, inputs, "w", dy);
     const Value dbias = Differences(forward, inputs, "bias", dy);
     for (DType dtype : {DType::kF64, DType::kF32}) {
       for (const TestFlags& flags : {TestFlags(), off}) {
         const double factor = dtype == DType::kF64 ? kLoose : 64;
         const double scale = static_cast<double>(w.size());
         const Value xs = As(x, dtype), ws = As(w, dtype), dys = As(dy, dtype);
-        const Result f = Run(forward, {{"x", xs}, {"w", ws}, {"bias", As(bias, dtype)}},
-                             {{"y", {}}}, flags);
+        const Result f =
+            Run(forward, {{"x", xs}, {"w", ws}, {"bias", As(bias, dtype)}}, {{"y", {}}}, flags);
         EXPECT_TRUE(Near(f["y"], y, scale, factor)) << f.choice.algorithm;
         const Result gx = Run(by_input, {{"dy", dys}, {"w", ws}},
                               {{"dx", As(MakeValue(dtype, c.x), dtype)}}, flags);

@@ -23,22 +23,38 @@ void Encode(DType dtype, std::complex<double> value, std::byte* to) {
   auto put = [to](auto number) { std::memcpy(to, &number, sizeof(number)); };
   const double real = value.real();
   switch (dtype) {
-    case DType::kF64: return put(real);
-    case DType::kF32: return put(static_cast<float>(real));
-    case DType::kF16: return put(Half::FromDouble(real));
-    case DType::kBf16: return put(Bfloat16::FromDouble(real));
-    case DType::kF8E4M3: return put(F8E4M3::FromDouble(real));
-    case DType::kF8E5M2: return put(F8E5M2::FromDouble(real));
-    case DType::kC128: return put(value);
-    case DType::kC64: return put(std::complex<float>(value));
-    case DType::kS64: return put(real >= 0x1p63 ? INT64_MAX : static_cast<int64_t>(real));
-    case DType::kS32: return put(static_cast<int32_t>(real));
-    case DType::kS16: return put(static_cast<int16_t>(real));
-    case DType::kS8: return put(static_cast<int8_t>(real));
-    case DType::kU8: return put(static_cast<uint8_t>(real));
-    case DType::kBool: return put(static_cast<uint8_t>(real != 0));
-    case DType::kU64: return put(static_cast<uint64_t>(real));
-    case DType::kUnspecified: break;
+    case DType::kF64:
+      return put(real);
+    case DType::kF32:
+      return put(static_cast<float>(real));
+    case DType::kF16:
+      return put(Half::FromDouble(real));
+    case DType::kBf16:
+      return put(Bfloat16::FromDouble(real));
+    case DType::kF8E4M3:
+      return put(F8E4M3::FromDouble(real));
+    case DType::kF8E5M2:
+      return put(F8E5M2::FromDouble(real));
+    case DType::kC128:
+      return put(value);
+    case DType::kC64:
+      return put(std::complex<float>(value));
+    case DType::kS64:
+      return put(real >= 0x1p63 ? INT64_MAX : static_cast<int64_t>(real));
+    case DType::kS32:
+      return put(static_cast<int32_t>(real));
+    case DType::kS16:
+      return put(static_cast<int16_t>(real));
+    case DType::kS8:
+      return put(static_cast<int8_t>(real));
+    case DType::kU8:
+      return put(static_cast<uint8_t>(real));
+    case DType::kBool:
+      return put(static_cast<uint8_t>(real != 0));
+    case DType::kU64:
+      return put(static_cast<uint64_t>(real));
+    case DType::kUnspecified:
+      break;
   }
   ADD_FAILURE() << "no dtype";
 }
@@ -52,22 +68,38 @@ T Get(const std::byte* from) {
 
 std::complex<double> DecodeNumber(DType dtype, const std::byte* from) {
   switch (dtype) {
-    case DType::kF64: return Get<double>(from);
-    case DType::kF32: return Get<float>(from);
-    case DType::kF16: return Get<Half>(from).ToFloat();
-    case DType::kBf16: return Get<Bfloat16>(from).ToFloat();
-    case DType::kF8E4M3: return Get<F8E4M3>(from).ToFloat();
-    case DType::kF8E5M2: return Get<F8E5M2>(from).ToFloat();
-    case DType::kC128: return Get<std::complex<double>>(from);
-    case DType::kC64: return std::complex<double>(Get<std::complex<float>>(from));
-    case DType::kS64: return static_cast<double>(Get<int64_t>(from));
-    case DType::kS32: return Get<int32_t>(from);
-    case DType::kS16: return Get<int16_t>(from);
-    case DType::kS8: return Get<int8_t>(from);
-    case DType::kU8: return Get<uint8_t>(from);
-    case DType::kBool: return Get<uint8_t>(from);
-    case DType::kU64: return static_cast<double>(Get<uint64_t>(from));
-    case DType::kUnspecified: break;
+    case DType::kF64:
+      return Get<double>(from);
+    case DType::kF32:
+      return Get<float>(from);
+    case DType::kF16:
+      return Get<Half>(from).ToFloat();
+    case DType::kBf16:
+      return Get<Bfloat16>(from).ToFloat();
+    case DType::kF8E4M3:
+      return Get<F8E4M3>(from).ToFloat();
+    case DType::kF8E5M2:
+      return Get<F8E5M2>(from).ToFloat();
+    case DType::kC128:
+      return Get<std::complex<double>>(from);
+    case DType::kC64:
+      return std::complex<double>(Get<std::complex<float>>(from));
+    case DType::kS64:
+      return static_cast<double>(Get<int64_t>(from));
+    case DType::kS32:
+      return Get<int32_t>(from);
+    case DType::kS16:
+      return Get<int16_t>(from);
+    case DType::kS8:
+      return Get<int8_t>(from);
+    case DType::kU8:
+      return Get<uint8_t>(from);
+    case DType::kBool:
+      return Get<uint8_t>(from);
+    case DType::kU64:
+      return static_cast<double>(Get<uint64_t>(from));
+    case DType::kUnspecified:
+      break;
   }
   return 0;
 }
@@ -176,9 +208,8 @@ TestFlags& TestFlags::Set(absl::string_view name, FlagValue value) {
   return *this;
 }
 
-absl::StatusOr<Result> RunOperation(Device& device, v1::Operation operation,
-                                    const Operands& inputs, const Operands& outputs,
-                                    const FlagValues& flags) {
+absl::StatusOr<Result> RunOperation(Device& device, v1::Operation operation, const Operands& inputs,
+                                    const Operands& outputs, const FlagValues& flags) {
   const auto* kind = operation.GetDescriptor()->FindFieldByNumber(operation.kind_case());
   auto* message = operation.GetReflection()->MutableMessage(&operation, kind);
   // Buffer i + 1 is operand i of this list.
@@ -275,19 +306,23 @@ std::vector<Reason> DeviceContract::Refused(const v1::Operation& operation, cons
 
 double Epsilon(DType dtype) {
   switch (RealOf(dtype)) {
-    case DType::kF32: return std::numeric_limits<float>::epsilon();
-    case DType::kF16: return 0x1p-10;
-    case DType::kBf16: return 0x1p-7;
-    default: return std::numeric_limits<double>::epsilon();
+    case DType::kF32:
+      return std::numeric_limits<float>::epsilon();
+    case DType::kF16:
+      return 0x1p-10;
+    case DType::kBf16:
+      return 0x1p-7;
+    default:
+      return std::numeric_limits<double>::epsilon();
   }
 }
 
 ::testing::AssertionResult Near(const Value& got, const Value& expected, double scale,
                                 double factor) {
   if (got.shape != expected.shape || got.data.size() != expected.data.size()) {
-    return ::testing::AssertionFailure() << "shape " << ToText(RowMajor(got.dtype, got.shape))
-                                         << " for "
-                                         << ToText(RowMajor(expected.dtype, expected.shape));
+    return ::testing::AssertionFailure()
+           << "shape " << ToText(RowMajor(got.dtype, got.shape)) << " for "
+           << ToText(RowMajor(expected.dtype, expected.shape));
   }
   const double allowed = factor * Epsilon(got.dtype) * scale;
   auto same = [&](double a, double b) {
@@ -297,9 +332,8 @@ double Epsilon(DType dtype) {
   for (size_t i = 0; i < got.data.size(); ++i) {
     if (!same(got.data[i].real(), expected.data[i].real()) ||
         !same(got.data[i].imag(), expected.data[i].imag())) {
-      return ::testing::AssertionFailure()
-             << "element " << i << " is " << got.data[i] << " for " << expected.data[i]
-             << ", allowed " << allowed;
+      return ::testing::AssertionFailure() << "element " << i << " is " << got.data[i] << " for "
+                                           << expected.data[i] << ", allowed " << allowed;
     }
   }
   return ::testing::AssertionSuccess();

@@ -1,5 +1,5 @@
-// One operation on one device, from the message to the bytes, with neither daemon nor wire: what the
-// contract suite asks every implementation of the seam.
+// One operation on one device, from the message to the bytes, with neither daemon nor wire: what
+// the contract suite asks every implementation of the seam.
 #ifndef BACKENDD_TESTS_CONTRACT_HARNESS_H_
 #define BACKENDD_TESTS_CONTRACT_HARNESS_H_
 
@@ -55,11 +55,10 @@ struct Result {
 
 using Operands = std::vector<std::pair<std::string, Value>>;
 
-// Decode, Infer, BuildPlan, Run. Outputs without a dtype take the type that Infer gives them. Memory
-// around the operands must stay as it was. A fault of the run is a status too.
-absl::StatusOr<Result> RunOperation(Device& device, v1::Operation operation,
-                                    const Operands& inputs, const Operands& outputs,
-                                    const FlagValues& flags = TestFlags());
+// Decode, Infer, BuildPlan, Run. Outputs without a dtype take the type that Infer gives them.
+// Memory around the operands must stay as it was. A fault of the run is a status too.
+absl::StatusOr<Result> RunOperation(Device& device, v1::Operation operation, const Operands& inputs,
+                                    const Operands& outputs, const FlagValues& flags = TestFlags());
 
 struct DeviceFactory {
   std::string name;

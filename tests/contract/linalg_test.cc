@@ -135,8 +135,7 @@ class Linalg : public DeviceContract {
     }
   }
   // By name; "y.1" is item 1 of y, and what is not asked for as an output of its own.
-  void Recorded(const Vector& vector, std::initializer_list<const char*> required,
-                double factor) {
+  void Recorded(const Vector& vector, std::initializer_list<const char*> required, double factor) {
     Operands outputs = Open(required);
     for (const auto& [name, value] : vector.outputs) {
       const std::string field = name.substr(0, name.find('.'));

@@ -34,9 +34,9 @@ TEST_P(NarrowSums, QuantizingAndBackIsAsRecorded) {
       if (vector.id == "quantize/from_f64") inputs[0].second.dtype = DType::kF64;
       v1::Operation operation = vector.operation;
       if (operation.quantize().scale_size() == 0) operation.mutable_quantize()->add_scale(1);
-      EXPECT_THAT(Refused(operation, inputs, {{"q", MakeValue(DType::kU8, {2})}}),
-                  Contains(vector.error == "dtype" ? Reason::kDtypeInvalid
-                                                   : Reason::kArgumentInvalid));
+      EXPECT_THAT(
+          Refused(operation, inputs, {{"q", MakeValue(DType::kU8, {2})}}),
+          Contains(vector.error == "dtype" ? Reason::kDtypeInvalid : Reason::kArgumentInvalid));
       continue;
     }
     const Value* const q = Find(vector.outputs, "q");
@@ -51,7 +51,8 @@ TEST_P(NarrowSums, QuantizingAndBackIsAsRecorded) {
     if (vector.operation.quantize().has_axis()) {
       back.mutable_dequantize()->set_axis(vector.operation.quantize().axis());
     }
-    EXPECT_TRUE(Near(Run(back, {{"q", got}}, {{"y", {}}})["y"], *Find(vector.outputs, "back"), 4, 1));
+    EXPECT_TRUE(
+        Near(Run(back, {{"q", got}}, {{"y", {}}})["y"], *Find(vector.outputs, "back"), 4, 1));
   }
 }
 
@@ -72,8 +73,8 @@ TEST_P(NarrowSums, ALinearLayerOfEightBitsRoundsAsItsEngineDoes) {
                     Contains(Reason::kDtypeInvalid));
         continue;
       }
-      const bool dynamic = vector.operation.quantized_linear().form() ==
-                           v1::QUANTIZED_LINEAR_FORM_DYNAMIC;
+      const bool dynamic =
+          vector.operation.quantized_linear().form() == v1::QUANTIZED_LINEAR_FORM_DYNAMIC;
       Operands outputs = {{"y", {}}};
       if (dynamic) {
         outputs.emplace_back("x_scale_out", Value());
@@ -158,8 +159,8 @@ TEST_P(NarrowSums, GroupsOfProductsAreAsRecorded) {
 TEST_P(NarrowSums, RaggedRowsWhoseOffsetsFallAreRefusedWhileRunning) {
   v1::Operation operation;
   operation.mutable_grouped_gemm();
-  for (std::vector<double> offsets : {std::vector<double>{3, 2}, std::vector<double>{1, 6},
-                                      std::vector<double>{-1, 2}}) {
+  for (std::vector<double> offsets :
+       {std::vector<double>{3, 2}, std::vector<double>{1, 6}, std::vector<double>{-1, 2}}) {
     EXPECT_THAT(Refused(operation,
                         {{"a", RandomValue(DType::kF32, {5, 2}, 1)},
                          {"b", RandomValue(DType::kF32, {2, 2, 3}, 2)},

@@ -101,8 +101,8 @@ class Parity : public DeviceContract {
     if (!vector.error.empty()) {
       // The outputs of a refused operation are the required ones.
       for (const char* name : {"y", "dx", "dw"}) {
-        const auto* kind = v1::Operation::descriptor()->FindFieldByNumber(
-            vector.operation.kind_case());
+        const auto* kind =
+            v1::Operation::descriptor()->FindFieldByNumber(vector.operation.kind_case());
         if (kind->message_type()->FindFieldByName(name) != nullptr) {
           outputs.emplace_back(name, Value());
         }
@@ -115,8 +115,7 @@ class Parity : public DeviceContract {
                          << vector.error;
       return;
     }
-    const absl::StatusOr<Result> result =
-        RunOperation(device(), vector.operation, inputs, outputs);
+    const absl::StatusOr<Result> result = RunOperation(device(), vector.operation, inputs, outputs);
     ASSERT_TRUE(result.ok()) << vector.id << ": " << result.status();
     for (const auto& [name, expected] : vector.outputs) {
       if (NotBound(vector, name)) continue;
@@ -144,8 +143,8 @@ TEST_P(Parity, EveryRecordedVectorIsReproduced) {
 TEST_P(Parity, EveryRecordedVectorIsReproducedInSinglePrecision) {
   for (const char* file : kFiles) {
     for (const Vector& vector : ReadVectors(BACKENDD_VECTORS, file)) {
-      const bool wide_only = !vector.error.empty() || vector.compare == "exact" ||
-                             vector.operation.has_copy();
+      const bool wide_only =
+          !vector.error.empty() || vector.compare == "exact" || vector.operation.has_copy();
       if (!wide_only && Fits(vector)) Replay(vector, /*narrow=*/true);
     }
   }

@@ -50,12 +50,23 @@ Value Tensor(const Json& json) {
     std::complex<double> number = Complex(json["data"][offset]);
     // Narrow floats are written as the shortest text that reads back.
     switch (RealOf(value.dtype)) {
-      case DType::kF32: number = std::complex<float>(number); break;
-      case DType::kF16: number = Half::FromDouble(number.real()).ToFloat(); break;
-      case DType::kBf16: number = Bfloat16::FromDouble(number.real()).ToFloat(); break;
-      case DType::kF8E4M3: number = F8E4M3::FromDouble(number.real()).ToFloat(); break;
-      case DType::kF8E5M2: number = F8E5M2::FromDouble(number.real()).ToFloat(); break;
-      default: break;
+      case DType::kF32:
+        number = std::complex<float>(number);
+        break;
+      case DType::kF16:
+        number = Half::FromDouble(number.real()).ToFloat();
+        break;
+      case DType::kBf16:
+        number = Bfloat16::FromDouble(number.real()).ToFloat();
+        break;
+      case DType::kF8E4M3:
+        number = F8E4M3::FromDouble(number.real()).ToFloat();
+        break;
+      case DType::kF8E5M2:
+        number = F8E5M2::FromDouble(number.real()).ToFloat();
+        break;
+      default:
+        break;
     }
     value.data.push_back(number);
   }
@@ -65,8 +76,9 @@ Value Tensor(const Json& json) {
 // Attributes that shapes tell, or that only choose the operation.
 const std::set<std::string>& NotAttributes() {
   static const auto* const names = new std::set<std::string>{
-      "spatial", "x_shape", "w_shape",     "from", "to",   "pair_sums_fit_16_bits", "gradient", "rows",
-      "scheme",  "step",    "hidden_size", "call", "bias", "input_size",            "groups",   "form"};
+      "spatial",  "x_shape",    "w_shape", "from", "to",          "pair_sums_fit_16_bits",
+      "gradient", "rows",       "scheme",  "step", "hidden_size", "call",
+      "bias",     "input_size", "groups",  "form"};
   return *names;
 }
 

@@ -30,8 +30,8 @@ void FakeDevice::Hold() { held_ = true; }
 void FakeDevice::Release() { held_ = false; }
 
 absl::StatusOr<Slab> FakeDevice::MapSlab(SlabKind kind, uint64_t bytes) {
-  void* const at =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return Error(Reason::kDeviceOutOfMemory, "no memory");
   mapped_ += bytes;
   return Slab{at, bytes, kind};

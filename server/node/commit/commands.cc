@@ -14,8 +14,8 @@ void Put(FlagId flag, const Reading& reading, control::v1::FlagState* state) {
 }
 
 bool SameForWorker(const Reading& a, const Reading& b) {
-  return &a == &b || (a.value == b.value && a.layer == b.layer && a.entry == b.entry &&
-                      a.written == b.written);
+  return &a == &b ||
+         (a.value == b.value && a.layer == b.layer && a.entry == b.entry && a.written == b.written);
 }
 
 void PutSession(SessionId session, const DeviceId& device, const Snapshot& snapshot,

@@ -273,8 +273,7 @@ void LeaseTable::CreditStall(absl::Duration stall) {
   for (auto& [id, lease] : leases_) {
     if (lease->deadline == absl::InfiniteDuration()) continue;
     absl::Duration deadline = lease->deadline + stall;
-    if (lease->state == LeaseState::kActive)
-      deadline = std::max(deadline, now + *lease->ttl / 3);
+    if (lease->state == LeaseState::kActive) deadline = std::max(deadline, now + *lease->ttl / 3);
     SetDeadline(*lease, deadline);
   }
 }

@@ -34,8 +34,8 @@ struct HeldLease {
   std::vector<LeaseKey> keys;  // none: its entries are its session's own and conflict with nobody
   LeaseMode mode = LeaseMode::kShared;
   LeaseState state = LeaseState::kActive;
-  std::optional<absl::Duration> ttl;  // nullopt: lives as long as its session
-  absl::Duration since;               // steady: asked (waiting), granted (active)
+  std::optional<absl::Duration> ttl;                   // nullopt: lives as long as its session
+  absl::Duration since;                                // steady: asked (waiting), granted (active)
   absl::Duration deadline = absl::InfiniteDuration();  // steady: of the wait, or of the TTL
   uint64_t token = 0;                                  // the revision of its grant
   uint64_t order = 0;                                  // of arrival
@@ -81,7 +81,7 @@ class LeaseTable {
   std::vector<Ended> EndedOf(SessionId session) const;
   std::vector<LeaseId> OfSession(SessionId session) const;  // in order of arrival
   std::vector<LeaseId> WithFlag(int flag) const;
-  std::vector<LeaseId> All() const;  // in order of arrival
+  std::vector<LeaseId> All() const;      // in order of arrival
   int PositionOf(LeaseId waiter) const;  // 1: the first in line among overlapping ones
   int WaitersOn(const std::vector<LeaseKey>& keys) const;  // the longest line
   size_t size() const { return leases_.size(); }

@@ -30,10 +30,9 @@ class SessionStream final
     if (session_) {
       node_->Frame(session_, this, frame_);
     } else {
-      const auto session =
-          frame_.has_hello()
-              ? node_->OpenSession(caller_, frame_.hello(), this)
-              : Error(Reason::kFrameInvalid, "the first frame of a session is a hello");
+      const auto session = frame_.has_hello() ? node_->OpenSession(caller_, frame_.hello(), this)
+                                              : Error(Reason::kFrameInvalid,
+                                                      "the first frame of a session is a hello");
       if (!session.ok()) return outbox_.End(session.status());
       session_ = *session;
     }

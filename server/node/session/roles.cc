@@ -37,9 +37,12 @@ struct RoleRow {
   int priority_cap;
 };
 constexpr RoleRow kRoles[] = {
-    {Role::kNone, "none", 0},           {Role::kObserver, "observer", 0},
-    {Role::kWorker, "worker", 99},      {Role::kOperator, "operator", 199},
-    {Role::kScheduler, "scheduler", 299}, {Role::kAdmin, "admin", 1000},
+    {Role::kNone, "none", 0},
+    {Role::kObserver, "observer", 0},
+    {Role::kWorker, "worker", 99},
+    {Role::kOperator, "operator", 199},
+    {Role::kScheduler, "scheduler", 299},
+    {Role::kAdmin, "admin", 1000},
 };
 
 }  // namespace
@@ -70,8 +73,7 @@ absl::Status Admit(const Caller& caller, Act act) {
   const ActRow& row = kActs[static_cast<int>(act)];
   if ((row.roles & Bit(caller.role)) != 0) return absl::OkStatus();
   const std::string role = Str(RoleName(caller.role));
-  return Error(Reason::kPeerNotAllowed,
-               absl::StrCat("role '", role, "' may not ", row.words),
+  return Error(Reason::kPeerNotAllowed, absl::StrCat("role '", role, "' may not ", row.words),
                {{"role", role}, {"lacks", Str(row.words)}});
 }
 

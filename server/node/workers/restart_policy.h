@@ -9,8 +9,8 @@
 
 namespace backendd::node {
 
-// After 0.1 s, doubling to 5 s; after `deaths` within `window` the breaker opens: the device is down
-// and gets one try per `retry`. A worker that served for `window` starts the count anew.
+// After 0.1 s, doubling to 5 s; after `deaths` within `window` the breaker opens: the device is
+// down and gets one try per `retry`. A worker that served for `window` starts the count anew.
 class RestartPolicy {
  public:
   struct Options {

@@ -49,8 +49,8 @@ absl::StatusOr<Spawned> SpawnWorker(const std::string& binary, int listener, int
   posix_spawnattr_setsigmask(&attributes, &none);
   // Its own process group: a Ctrl-C meant for the daemon must not cut the drain short.
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(
-      &attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(absl::StrCat(name, "=", value));
@@ -67,8 +67,7 @@ absl::StatusOr<Spawned> SpawnWorker(const std::string& binary, int listener, int
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0)
-    return absl::InternalError(
-        absl::StrCat("cannot start '", binary, "': ", std::strerror(error)));
+    return absl::InternalError(absl::StrCat("cannot start '", binary, "': ", std::strerror(error)));
   spawned.pidfd = OpenPidfd(spawned.pid);  // ours, not yet reaped: the pid cannot be another's
   spawned.control = std::move(ends.first);
   // The kernel shall take a worker before the daemon.

@@ -146,8 +146,8 @@ void WorkerSupervisor::Run() {
         if (worker->pid == 0) continue;
         live.push_back(worker.get());
         waiting.push_back({worker->pidfd.get(), POLLIN, 0});
-        waiting.push_back({worker->link_ended ? -1 : worker->link->fd(),
-                           worker->link->Events(), 0});
+        waiting.push_back(
+            {worker->link_ended ? -1 : worker->link->fd(), worker->link->Events(), 0});
         waiting.push_back({worker->link_ended ? -1 : worker->link->wake_fd(), POLLIN, 0});
       }
       if (stopping_ && live.empty()) break;
@@ -164,8 +164,8 @@ void WorkerSupervisor::Run() {
     for (size_t i = 0; i < live.size(); ++i) {
       Worker& worker = *live[i];
       if (waiting[2 + 3 * i].revents == 0 && waiting[3 + 3 * i].revents == 0) continue;
-      const absl::Status status = worker.link->Serve(
-          [&](absl::string_view bytes) { HandleReport(worker, bytes); });
+      const absl::Status status =
+          worker.link->Serve([&](absl::string_view bytes) { HandleReport(worker, bytes); });
       if (status.ok()) continue;
       MutexLock lock(&mutex_);
       KillLocked(worker, stopping_ ? "" : Str(status.message()));
@@ -279,9 +279,8 @@ void WorkerSupervisor::ChangeLocked(Worker& worker, v1::DeviceState state, std::
                              {"epoch", worker.device.epoch()},
                              {"pid", worker.device.pid()},
                              {"detail", detail}});
-  calls->push_back([this, device = worker.device, old_epoch] {
-    observer_->OnDeviceChanged(device, old_epoch);
-  });
+  calls->push_back(
+      [this, device = worker.device, old_epoch] { observer_->OnDeviceChanged(device, old_epoch); });
 }
 
 void WorkerSupervisor::KillLocked(Worker& worker, std::string why) {
@@ -298,16 +297,16 @@ void WorkerSupervisor::StartWorkerLocked(Worker& worker, Calls* calls) {
   Variables variables = options_.variables;
   variables[kDeviceVariable] = worker.options.id;
   variables[kDeviceEpochVariable] = absl::StrCat(old_epoch + 1);
-  absl::StatusOr<Spawned> spawned = SpawnWorker(
-      worker.options.binary, worker.listener.get(), worker.fd_listener.get(), variables);
+  absl::StatusOr<Spawned> spawned = SpawnWorker(worker.options.binary, worker.listener.get(),
+                                                worker.fd_listener.get(), variables);
   const absl::Duration now = options_.clock->Steady();
   if (!spawned.ok()) {
     const bool missing = absl::IsNotFound(spawned.status());
     const RestartPolicy::Next next = worker.policy.OnDeath(now, absl::ZeroDuration());
     worker.start_at = now + (missing ? options_.restart.retry : next.delay);
-    return ChangeLocked(
-        worker, missing || next.down ? v1::DEVICE_STATE_DOWN : v1::DEVICE_STATE_LOST,
-        Str(spawned.status().message()), old_epoch, calls);
+    return ChangeLocked(worker,
+                        missing || next.down ? v1::DEVICE_STATE_DOWN : v1::DEVICE_STATE_LOST,
+                        Str(spawned.status().message()), old_epoch, calls);
   }
   worker.pid = spawned->pid;
   worker.pidfd = std::move(spawned->pidfd);

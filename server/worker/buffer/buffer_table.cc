@@ -60,8 +60,7 @@ absl::Status CheckQuota(absl::string_view quota, uint64_t limit, uint64_t used, 
                 {"requested", absl::StrCat(asked)}});
 }
 
-absl::Status BufferTable::CheckNew(absl::Span<const Request> requests,
-                                   const Quotas& quotas) const {
+absl::Status BufferTable::CheckNew(absl::Span<const Request> requests, const Quotas& quotas) const {
   absl::flat_hash_set<uint64_t> ids;
   uint64_t bytes = 0;
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -31,7 +31,7 @@ struct Buffer {
 
   using Cause = std::shared_ptr<const absl::Status>;
   void Poison(uint64_t begin, uint64_t end, Cause cause);
-  void Heal(uint64_t begin, uint64_t end);  // all of it was written
+  void Heal(uint64_t begin, uint64_t end);                           // all of it was written
   const absl::Status* PoisonIn(uint64_t begin, uint64_t end) const;  // nullptr: none
   bool poisoned() const { return !poison_.empty(); }
 
@@ -64,8 +64,8 @@ class BufferTable {
   struct Request {
     uint64_t id, bytes;
   };
-  // All or none. Errors: ARGUMENT_INVALID (id 0, twice in one call), SHAPE_INVALID (0 bytes, 2^63 or more),
-  // BUFFER_EXISTS, BUFFER_RELEASING, QUOTA_EXCEEDED, DEVICE_OUT_OF_MEMORY.
+  // All or none. Errors: ARGUMENT_INVALID (id 0, twice in one call), SHAPE_INVALID (0 bytes, 2^63
+  // or more), BUFFER_EXISTS, BUFFER_RELEASING, QUOTA_EXCEEDED, DEVICE_OUT_OF_MEMORY.
   absl::Status Allocate(absl::Span<const Request> requests, const Quotas& quotas);
   // An arena or a client's memfd that has been checked. Errors: as above, HOST_OUT_OF_MEMORY.
   absl::Status Import(uint64_t id, Fd memfd, uint64_t offset, uint64_t bytes, bool writable,

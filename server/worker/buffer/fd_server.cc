@@ -19,8 +19,8 @@ constexpr size_t kMostClients = 1024;
 
 absl::Status NeedsFds(size_t wanted, const Frame& frame) {
   if (frame.fds.size() == wanted) return absl::OkStatus();
-  return Error(Reason::kFrameInvalid, wanted == 0 ? "the frame takes no fd"
-                                                  : "the frame takes exactly one fd");
+  return Error(Reason::kFrameInvalid,
+               wanted == 0 ? "the frame takes no fd" : "the frame takes exactly one fd");
 }
 
 // After these the channel is closed: the peer does not speak the protocol, or is a stranger.
@@ -107,8 +107,7 @@ bool FdServer::Serve(Client& client) {
 
 absl::StatusOr<Frame> FdServer::Hello(Client& client, const Frame& frame) {
   RETURN_IF_ERROR(NeedsFds(0, frame));
-  if (client.session != nullptr)
-    return Error(Reason::kFrameInvalid, "a channel says hello once");
+  if (client.session != nullptr) return Error(Reason::kFrameInvalid, "a channel says hello once");
   ASSIGN_OR_RETURN(client.session,
                    sessions_.Authenticate(SessionId(frame.session), frame.payload, client.peer));
   client.sender = frame.sender_pid;

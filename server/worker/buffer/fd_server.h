@@ -29,7 +29,7 @@ class FdServer {
   struct Client {
     explicit Client(FdChannel channel) : channel(std::move(channel)) {}
     FdChannel channel;
-    Caller peer;  // who connected
+    Caller peer;                       // who connected
     std::shared_ptr<Session> session;  // from its hello on
     pid_t sender = 0;
   };

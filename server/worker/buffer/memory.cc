@@ -17,8 +17,7 @@ absl::Status Memory::OutOfMemory(uint64_t bytes) const {
                {{"requested", absl::StrCat(bytes)},
                 {"device_free", absl::StrCat(Free())},
                 {"plan_bytes", absl::StrCat(plans_.bytes())},
-                {"workspace_bytes",
-                 absl::StrCat(used_[static_cast<int>(MemoryUse::kWorkspace)])}});
+                {"workspace_bytes", absl::StrCat(used_[static_cast<int>(MemoryUse::kWorkspace)])}});
 }
 
 absl::StatusOr<Slab> Memory::Take(MemoryUse use, uint64_t bytes,

@@ -59,9 +59,9 @@ class PlanCache {
   absl::StatusOr<PlanLookup> Get(PlanKind kind, absl::string_view key, Build build);
 
   void SetLimit(PlanKind kind, uint64_t entries);  // 0: build, run, drop
-  uint64_t Clear(PlanKind kind);                   // how many; pinned ones are freed at their last use
-  void Trim();  // evicts what was pinned when it should have gone
-  void DropUnpinned();  // when memory is short
+  uint64_t Clear(PlanKind kind);  // how many; pinned ones are freed at their last use
+  void Trim();                    // evicts what was pinned when it should have gone
+  void DropUnpinned();            // when memory is short
   PlanCacheStats Describe(PlanKind kind) const;
   uint64_t bytes() const;
   uint64_t max_bytes() const { return options_.bytes; }

@@ -35,10 +35,8 @@ void Admission::Submit(std::shared_ptr<Session> session, const v1::SubmitRequest
         repeated = session->answers[session->answers.size() - 1 - ago];
         if (!repeated->done) {
           // The waiter owns the program that was not needed, for its `done`.
-          repeated->waiters.push_back(
-              [repeat = std::shared_ptr<Program>(std::move(program))](const Answer& answer) {
-                repeat->Repeat(answer);
-              });
+          repeated->waiters.push_back([repeat = std::shared_ptr<Program>(std::move(program))](
+                                          const Answer& answer) { repeat->Repeat(answer); });
           return;
         }
       } else {
@@ -77,10 +75,10 @@ absl::Status Admission::Admit(Program& program, bool may_wait, bool* wait) {
         *wait = true;
         return absl::OkStatus();
       }
-      return Error(Reason::kSnapshotBehind,
-                   absl::StrCat("the worker has revision ", have, ", not yet ",
-                                program.min_revision()),
-                   {{"have", absl::StrCat(have)}, {"want", absl::StrCat(program.min_revision())}});
+      return Error(
+          Reason::kSnapshotBehind,
+          absl::StrCat("the worker has revision ", have, ", not yet ", program.min_revision()),
+          {{"have", absl::StrCat(have)}, {"want", absl::StrCat(program.min_revision())}});
     }
     RETURN_IF_ERROR(program.Admit());
   }

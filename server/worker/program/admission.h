@@ -1,4 +1,5 @@
-// Takes programs in: numbering, order, waiting for a revision, plans; then hands them to the executor.
+// Takes programs in: numbering, order, waiting for a revision, plans; then hands them to the
+// executor.
 #ifndef BACKENDD_SERVER_WORKER_PROGRAM_ADMISSION_H_
 #define BACKENDD_SERVER_WORKER_PROGRAM_ADMISSION_H_
 
@@ -15,8 +16,8 @@
 namespace backendd::worker {
 
 // Owned by the worker. Submit by any thread and never waits: what must wait (for a revision, for a
-// plan to be built) goes on with one of two threads of its own. Programs of one session are admitted
-// one after another, in the order in which they came.
+// plan to be built) goes on with one of two threads of its own. Programs of one session are
+// admitted one after another, in the order in which they came.
 class Admission {
  public:
   Admission(Shop& shop, Executor& executor);
@@ -27,7 +28,7 @@ class Admission {
   void Submit(std::shared_ptr<Session> session, const v1::SubmitRequest* request,
               v1::SubmitResponse* response, absl::Duration until, Program::Done done);
 
-  void RevisionChanged();                // the control thread, after a commit
+  void RevisionChanged();                 // the control thread, after a commit
   void Post(std::function<void()> task);  // runs it on one of the threads
   // Refuses what of an ended session has not started.
   void Drop(Session& session);

@@ -30,8 +30,8 @@ struct Lane {
 class Executor {
  public:
   struct Options {
-    double inline_us = 50;   // work up to this cost runs on the caller's thread
-    size_t in_flight = 12;   // enqueued and not done, on a device that runs behind
+    double inline_us = 50;  // work up to this cost runs on the caller's thread
+    size_t in_flight = 12;  // enqueued and not done, on a device that runs behind
     std::function<void(const absl::Status&)> lost;  // the device is broken for good
   };
   static absl::StatusOr<std::unique_ptr<Executor>> Create(Device& device, Memory& memory,

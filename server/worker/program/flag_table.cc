@@ -34,8 +34,8 @@ void FlagTable::Apply(const control::v1::FlagState& state, FlagSet* set) {
   if (state.flag() >= set->states_.size()) return;  // both processes have compared catalogues
   Set(flag, {FromProto(state.value()).value_or(None{}), state.layer()}, set);
   if (const auto node = TreeNodeOf(flag)) {
-    set->tree_[static_cast<int>(*node)] = {
-        PrecisionFrom(FromProto(state.entry()).value_or(None{})), state.written()};
+    set->tree_[static_cast<int>(*node)] = {PrecisionFrom(FromProto(state.entry()).value_or(None{})),
+                                           state.written()};
   }
 }
 

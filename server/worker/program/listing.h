@@ -29,15 +29,15 @@ struct Listing {
   uint64_t hash = 0;
 };
 
-// Decodes and infers every operation. Errors: QUOTA_EXCEEDED (operations; inline bytes), and every violation
-// of every operation at once.
+// Decodes and infers every operation. Errors: QUOTA_EXCEEDED (operations; inline bytes), and every
+// violation of every operation at once.
 absl::StatusOr<std::shared_ptr<const Listing>> MakeListing(
     const google::protobuf::RepeatedPtrField<v1::Operation>& operations, uint64_t limit);
 
 // One operation of a run: what it works on, and how.
 struct Step {
   const ListedOperation* operation = nullptr;
-  absl::InlinedVector<Buffer*, 6> buffers;   // null: absent
+  absl::InlinedVector<Buffer*, 6> buffers;    // null: absent
   absl::InlinedVector<Address, 6> addresses;  // null: absent or without elements
   absl::InlinedVector<uint64_t, 6> offsets;
   std::shared_ptr<const FlagSet> flags;  // null: the program's
@@ -50,8 +50,8 @@ struct Step {
   const OperationSpec& spec() const { return operation->decoded.spec; }
 };
 
-// Finds every operand's bytes: ids, bounds, alignment, read-only imports, overlaps of outputs. Pure;
-// the caller holds the session's lock. Pins nothing.
+// Finds every operand's bytes: ids, bounds, alignment, read-only imports, overlaps of outputs.
+// Pure; the caller holds the session's lock. Pins nothing.
 void Resolve(const Listing& listing, const BufferTable& buffers,
              const google::protobuf::RepeatedPtrField<v1::Binding>& bindings,
              std::vector<Step>* steps, std::vector<Violation>* violations);

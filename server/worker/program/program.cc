@@ -123,12 +123,12 @@ absl::Status Program::PinBuffers() {
 absl::Status Program::Admit() {
   const uint64_t epoch = request_->device_epoch();
   if (epoch != 0 && epoch != shop_.device_epoch)
-    return Error(Reason::kDeviceLost, "the device was started again; its buffers are gone",
-                 {{"old_epoch", absl::StrCat(epoch)},
-                  {"new_epoch", absl::StrCat(shop_.device_epoch)}});
+    return Error(
+        Reason::kDeviceLost, "the device was started again; its buffers are gone",
+        {{"old_epoch", absl::StrCat(epoch)}, {"new_epoch", absl::StrCat(shop_.device_epoch)}});
   if (request_->lease_id() != 0)
-    RETURN_IF_ERROR(shop_.flags.CheckFence(session()->id, LeaseId(request_->lease_id()),
-                                           request_->token()));
+    RETURN_IF_ERROR(
+        shop_.flags.CheckFence(session()->id, LeaseId(request_->lease_id()), request_->token()));
   RETURN_IF_ERROR(FindListing());
   flags_ = shop_.flags.Pin(session()->id);
   RETURN_IF_ERROR(PinBuffers());
@@ -165,8 +165,8 @@ absl::Status Program::PlanStep(Step& step, bool build, bool* missing) {
     *missing = step.plan == nullptr;
     if (*missing) return absl::OkStatus();
   } else {
-    absl::StatusOr<PlanLookup> found = shop_.plans.Get(
-        kind, key, [&] { return shop_.device.BuildPlan(spec, flags, alignment); });
+    absl::StatusOr<PlanLookup> found =
+        shop_.plans.Get(kind, key, [&] { return shop_.device.BuildPlan(spec, flags, alignment); });
     if (!found.ok())
       return NameOperation(found.status(), static_cast<int>(&step - steps_.data()),
                            step.operation->tag, KindName(spec.kind));
@@ -192,11 +192,11 @@ absl::StatusOr<bool> Program::Plans(bool build) {
 absl::Status Program::Settle() {
   plan_time_ = shop_.clock.Steady() - admitted_;
   if (workspace_bytes_ > shop_.workspace_cap)
-    return Error(Reason::kWorkspaceTooSmall,
-                 absl::StrCat("the program needs ", workspace_bytes_,
-                              " bytes of workspace; at most ", shop_.workspace_cap),
-                 {{"needed", absl::StrCat(workspace_bytes_)},
-                  {"cap", absl::StrCat(shop_.workspace_cap)}});
+    return Error(
+        Reason::kWorkspaceTooSmall,
+        absl::StrCat("the program needs ", workspace_bytes_, " bytes of workspace; at most ",
+                     shop_.workspace_cap),
+        {{"needed", absl::StrCat(workspace_bytes_)}, {"cap", absl::StrCat(shop_.workspace_cap)}});
   for (size_t i = 0; strict_ && i < steps_.size(); ++i) {
     if (steps_[i].plan == nullptr || steps_[i].plan->choice.unmet.empty()) continue;
     const Unmet& unmet = steps_[i].plan->choice.unmet.front();

@@ -10,8 +10,7 @@ namespace backendd::worker {
 
 void Transfer::Run(Shop& shop, Executor& executor, std::shared_ptr<Session> session, Range range,
                    const std::string* in, std::string* out, Done done) {
-  std::unique_ptr<Transfer> transfer(
-      new Transfer(shop, session, range, in, out, std::move(done)));
+  std::unique_ptr<Transfer> transfer(new Transfer(shop, session, range, in, out, std::move(done)));
   if (const absl::Status status = transfer->Pin(); !status.ok()) return transfer->done_(status);
   std::unique_ptr<Work> work = std::move(transfer);
   if (executor.Enter(session->lane, work)) executor.RunInline(std::move(work));
@@ -19,18 +18,18 @@ void Transfer::Run(Shop& shop, Executor& executor, std::shared_ptr<Session> sess
 
 absl::Status Transfer::Pin() {
   if (range_.length > kMaxTransferBytes)
-    return Error(Reason::kSizeTooLarge,
-                 absl::StrCat("one call carries at most ", kMaxTransferBytes, " bytes, not ",
-                              range_.length),
-                 {{"limit", absl::StrCat(kMaxTransferBytes)}});
+    return Error(
+        Reason::kSizeTooLarge,
+        absl::StrCat("one call carries at most ", kMaxTransferBytes, " bytes, not ", range_.length),
+        {{"limit", absl::StrCat(kMaxTransferBytes)}});
   MutexLock lock(&session()->mutex);
   RETURN_IF_ERROR(session()->CheckOpen());
   ASSIGN_OR_RETURN(Buffer* const buffer, session()->buffers.Find(range_.buffer));
   if (range_.offset > buffer->bytes || range_.length > buffer->bytes - range_.offset)
-    return ErrorFrom({{"offset", Reason::kShapeInvalid,
-                       absl::StrCat("offset ", range_.offset, " and ", range_.length,
-                                    " bytes pass buffer ", range_.buffer, ", which has ",
-                                    buffer->bytes)}});
+    return ErrorFrom(
+        {{"offset", Reason::kShapeInvalid,
+          absl::StrCat("offset ", range_.offset, " and ", range_.length, " bytes pass buffer ",
+                       range_.buffer, ", which has ", buffer->bytes)}});
   if (in_ != nullptr && !buffer->writable)
     return Error(Reason::kArgumentInvalid, absl::StrCat("buffer ", range_.buffer, " is read only"),
                  {{"buffer", absl::StrCat(range_.buffer)}});

@@ -36,8 +36,8 @@ absl::StatusOr<absl::Duration> DeadlineOf(const grpc::CallbackServerContext& con
   if (deadline != std::chrono::system_clock::time_point::max())
     left = absl::FromChrono(deadline - std::chrono::system_clock::now());
   if (request.has_deadline()) {
-    const absl::Duration own = absl::Seconds(request.deadline().seconds()) +
-                               absl::Nanoseconds(request.deadline().nanos());
+    const absl::Duration own =
+        absl::Seconds(request.deadline().seconds()) + absl::Nanoseconds(request.deadline().nanos());
     if (own < absl::ZeroDuration() || request.deadline().nanos() >= 1000000000)
       return Error(Reason::kArgumentInvalid, "'deadline' is no duration of 0 or more");
     left = std::min(left, own);

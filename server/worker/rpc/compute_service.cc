@@ -61,8 +61,7 @@ grpc::ServerUnaryReactor* ComputeService::PrepareProgram(Context* context,
     constexpr size_t kMostPrepared = 256;
     ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                      SessionOf(shop_.sessions, *context, request->session_id()));
-    if (request->program_id() == 0)
-      return Error(Reason::kIdInvalid, "program_id is 0; 1 or more");
+    if (request->program_id() == 0) return Error(Reason::kIdInvalid, "program_id is 0; 1 or more");
     uint64_t limit = 0;
     {
       MutexLock lock(&session->mutex);
@@ -92,16 +91,15 @@ grpc::ServerUnaryReactor* ComputeService::ReleaseProgram(Context* context,
                      SessionOf(shop_.sessions, *context, request->session_id()));
     MutexLock lock(&session->mutex);
     if (session->prepared.erase(request->program_id()) > 0) return absl::OkStatus();
-    return Error(
-        Reason::kProgramUnknown,
-        absl::StrCat("the session has prepared no program ", request->program_id()),
-        {{"program", absl::StrCat(request->program_id())}});
+    return Error(Reason::kProgramUnknown,
+                 absl::StrCat("the session has prepared no program ", request->program_id()),
+                 {{"program", absl::StrCat(request->program_id())}});
   }());
 }
 
-grpc::ServerUnaryReactor* ComputeService::AllocateBuffers(
-    Context* context, const v1::AllocateBuffersRequest* request,
-    v1::AllocateBuffersResponse* response) {
+grpc::ServerUnaryReactor* ComputeService::AllocateBuffers(Context* context,
+                                                          const v1::AllocateBuffersRequest* request,
+                                                          v1::AllocateBuffersResponse* response) {
   return Finish(context, [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                      SessionOf(shop_.sessions, *context, request->session_id()));

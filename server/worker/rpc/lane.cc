@@ -87,8 +87,7 @@ class LaneReactor final : public grpc::ServerBidiReactor<v1::LaneRequest, v1::La
     auto call = std::make_shared<Call>();
     call->request = std::move(*incoming_.mutable_submit());
     const uint64_t seq = call->request.seq();
-    const absl::StatusOr<absl::Duration> until =
-        DeadlineOf(context_, call->request, shop_.clock);
+    const absl::StatusOr<absl::Duration> until = DeadlineOf(context_, call->request, shop_.clock);
     Step([this] {
       ++running_;
       reading_ = false;

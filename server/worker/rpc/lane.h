@@ -9,8 +9,8 @@ namespace backendd::worker {
 
 inline constexpr uint32_t kLaneVersion = 1;
 
-// Owns itself; ends when the client half-closes and all is answered, or when it is gone. A lost lane
-// loses nothing: what was admitted runs.
+// Owns itself; ends when the client half-closes and all is answered, or when it is gone. A lost
+// lane loses nothing: what was admitted runs.
 grpc::ServerBidiReactor<v1::LaneRequest, v1::LaneResponse>* NewLane(
     Shop& shop, Admission& admission, grpc::CallbackServerContext* context);
 

@@ -84,9 +84,9 @@ absl::Status UnknownSession(uint64_t id);
 class SessionTable {
  public:
   struct Hooks {
-    std::function<void(std::function<void()>)> post;    // runs it soon, on a thread that may wait
-    std::function<void(Session&)> drop;                 // refuses what has not started
-    std::function<void(SessionId, uint64_t)> freed;     // the last byte is back
+    std::function<void(std::function<void()>)> post;  // runs it soon, on a thread that may wait
+    std::function<void(Session&)> drop;               // refuses what has not started
+    std::function<void(SessionId, uint64_t)> freed;   // the last byte is back
   };
   SessionTable(Memory& memory, Hooks hooks) : memory_(memory), hooks_(std::move(hooks)) {}
 

@@ -134,12 +134,12 @@ TEST_F(Buffers, AnUnsealedMemfdIsRefusedAndAReadOnlyOneIsNoOutput) {
   Fd open(memfd_create("t", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(open.get(), 4096), 0);
   Fd copy(dup(open.get()));
-  EXPECT_THAT(
-      channel.Call(Request(FrameKind::kImport, 6, 4096, std::move(copy)), absl::Seconds(10)).status(),
-      HasReason(Reason::kSealsMissing));
+  EXPECT_THAT(channel.Call(Request(FrameKind::kImport, 6, 4096, std::move(copy)), absl::Seconds(10))
+                  .status(),
+              HasReason(Reason::kSealsMissing));
   ASSERT_EQ(fcntl(open.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
-  ASSERT_OK(
-      channel.Call(Request(FrameKind::kImport, 6, 4096, std::move(open)), absl::Seconds(10)).status());
+  ASSERT_OK(channel.Call(Request(FrameKind::kImport, 6, 4096, std::move(open)), absl::Seconds(10))
+                .status());
   v1::SubmitRequest program = Program();
   Fill(&program, Floats(6, 4), 1);
   v1::SubmitResponse response;
@@ -177,7 +177,8 @@ TEST_F(Buffers, TruncatedFramesAndStrangersAreRefused) {
 TEST_F(Buffers, AnArenaBeyondTheHostIsRefusedBeforeAnyMemoryIsTaken) {
   FdChannel channel = Channel(kSession);
   EXPECT_THAT(
-      channel.Call(Request(FrameKind::kCreateArena, 1, uint64_t{1} << 50), absl::Seconds(10)).status(),
+      channel.Call(Request(FrameKind::kCreateArena, 1, uint64_t{1} << 50), absl::Seconds(10))
+          .status(),
       HasReason(Reason::kHostOutOfMemory));
   EXPECT_EQ(device_->mapped(), 0u);
 }

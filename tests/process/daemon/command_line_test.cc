@@ -48,8 +48,8 @@ TEST_F(CommandLine, ABadFileFailsTheCheckWithEveryFaultAndItsLine) {
 
 TEST_F(CommandLine, PrintConfigSaysWhereEachValueComesFrom) {
   const std::string file = File("log_level: debug\n");
-  EXPECT_EQ(RunToEnd({BIN "/backendd", "--config", file, "--drain-timeout", "3s", "--print-config"}),
-            0);
+  EXPECT_EQ(
+      RunToEnd({BIN "/backendd", "--config", file, "--drain-timeout", "3s", "--print-config"}), 0);
   EXPECT_THAT(Log(), HasSubstr("log_level: debug  # " + file + ":3"));
   EXPECT_THAT(Log(), HasSubstr("drain_timeout: 3s  # --drain-timeout"));
   EXPECT_THAT(Log(), HasSubstr("reflection: on  # built in"));

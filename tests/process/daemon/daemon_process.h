@@ -96,7 +96,9 @@ class DaemonProcess : public testing::Test {
     ASSERT_TRUE(Healthy()) << Log();
   }
   // Runs to its end: its exit status.
-  int RunToEnd(std::vector<std::string> words) const { return Child(std::move(words), log_).Wait(); }
+  int RunToEnd(std::vector<std::string> words) const {
+    return Child(std::move(words), log_).Wait();
+  }
 
   std::shared_ptr<grpc::Channel> Channel(const std::string& socket = "") const {
     grpc::ChannelArguments arguments;

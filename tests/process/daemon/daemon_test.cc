@@ -1,4 +1,5 @@
-// What the daemon promises as a process: one per socket, ended by signals, workers that end with it.
+// What the daemon promises as a process: one per socket, ended by signals, workers that end with
+// it.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -168,8 +169,9 @@ TEST_F(DaemonProcess, GarbageOnTheSocketHarmsNobody) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socket_.copy(address.sun_path, socket_.size());
-  for (const std::string& bytes : {std::string(5000, '\xff'), std::string("GET / HTTP/1.1\r\n\r\n"),
-                                   std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\1"), std::string()}) {
+  for (const std::string& bytes :
+       {std::string(5000, '\xff'), std::string("GET / HTTP/1.1\r\n\r\n"),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\1"), std::string()}) {
     Fd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     (void)!send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

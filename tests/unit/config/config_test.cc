@@ -109,8 +109,8 @@ TEST(Config, AVariableThatSetsNothingIsAWarning) {
 }
 
 TEST(Config, RolesKeepTheirOrder) {
-  const auto config = Load(
-      "default_role: observer\nroles: [{uid: 5, role: operator}, {gid: 7, role: worker}]\n");
+  const auto config =
+      Load("default_role: observer\nroles: [{uid: 5, role: operator}, {gid: 7, role: worker}]\n");
   ASSERT_OK(config);
   ASSERT_EQ(config->roles.rules.size(), 2u);
   EXPECT_EQ(config->roles.rules[0].uid, 5u);

@@ -1,3 +1,5 @@
+#include "shared/fd/fd.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -12,7 +14,6 @@
 
 #include "shared/fd/arena.h"
 #include "shared/fd/channel.h"
-#include "shared/fd/fd.h"
 #include "shared/fd/pidfd.h"
 #include "tests/support/status_matchers.h"
 

@@ -50,12 +50,11 @@ class Listening : public testing::Test {
     listener_->Start();
   }
   std::shared_ptr<grpc::Channel> Channel() {
-    return grpc::CreateCustomChannel("unix:" + path_, grpc::InsecureChannelCredentials(),
-                                     [] {
-                                       grpc::ChannelArguments own;
-                                       own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-                                       return own;
-                                     }());
+    return grpc::CreateCustomChannel("unix:" + path_, grpc::InsecureChannelCredentials(), [] {
+      grpc::ChannelArguments own;
+      own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      return own;
+    }());
   }
   static void SetDeadline(grpc::ClientContext* context) {
     context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
@@ -124,9 +123,9 @@ void DescribesEverything(const std::shared_ptr<grpc::Channel>& channel) {
                            "grpc.reflection.v1alpha.ServerReflection"})
     EXPECT_THAT(names, Contains(name));
 
-  for (const std::string& name : {std::string("grpc.health.v1.Health"),
-                                  std::string("backendd.v1.FlagService"),
-                                  std::string("backendd.v1.FlagService.GetFlag")}) {
+  for (const std::string& name :
+       {std::string("grpc.health.v1.Health"), std::string("backendd.v1.FlagService"),
+        std::string("backendd.v1.FlagService.GetFlag")}) {
     Request by_symbol;
     by_symbol.set_file_containing_symbol(name);
     const Response answer = ask(by_symbol);
@@ -261,7 +260,8 @@ TEST(PeerTable, ReconnectsAreNeverAttributedToAnother) {
     EXPECT_NE(numbered->get(), last);
     last = numbered->get();
     pid_t claimed = 0;
-    ASSERT_EQ(read(numbered->get(), &claimed, sizeof claimed), static_cast<ssize_t>(sizeof claimed));
+    ASSERT_EQ(read(numbered->get(), &claimed, sizeof claimed),
+              static_cast<ssize_t>(sizeof claimed));
     ASSERT_EQ(PeerTable::Instance().Find(numbered->get())->pid, claimed);
   }
   for (pid_t child : children) {

@@ -82,9 +82,9 @@ TEST(Operation, AnOutputThatOverlapsItselfIsRefusedAndAnInputIsNot) {
 TEST(Operation, AMissingOperandAndAnUnknownWordAreArgumentFaults) {
   v1::Operation operation;
   operation.mutable_activation()->set_function(static_cast<v1::ActivationFunction>(99));
-  EXPECT_THAT(ReadOf(operation).reasons(),
-              ElementsAre(Reason::kArgumentInvalid, Reason::kArgumentInvalid,
-                          Reason::kArgumentInvalid));
+  EXPECT_THAT(
+      ReadOf(operation).reasons(),
+      ElementsAre(Reason::kArgumentInvalid, Reason::kArgumentInvalid, Reason::kArgumentInvalid));
   EXPECT_THAT(ReadOf(v1::Operation()).reasons(), ElementsAre(Reason::kArgumentInvalid));
 }
 

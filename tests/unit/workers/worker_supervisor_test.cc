@@ -281,13 +281,12 @@ TEST(WorkerEnvironment, PicksKernelsByCpuAndKeepsAnOperatorsChoice) {
   EXPECT_EQ(WorkerEnvironment({}, {true, true, false}).at("OPENBLAS_CORETYPE"), "SkylakeX");
   EXPECT_EQ(WorkerEnvironment({}, {true, false, false}).at("OPENBLAS_CORETYPE"), "Haswell");
   EXPECT_EQ(WorkerEnvironment({}, {}).count("OPENBLAS_CORETYPE"), 0u);
-  EXPECT_EQ(
-      WorkerEnvironment({{"OPENBLAS_CORETYPE", "Zen"}}, emerald).at("OPENBLAS_CORETYPE"), "Zen");
+  EXPECT_EQ(WorkerEnvironment({{"OPENBLAS_CORETYPE", "Zen"}}, emerald).at("OPENBLAS_CORETYPE"),
+            "Zen");
 }
 
 TEST(WorkerEnvironment, AtenCpuCapabilityCapsBothLibraries) {
-  const Variables capped =
-      WorkerEnvironment({{"ATEN_CPU_CAPABILITY", "avx2"}}, {true, true, true});
+  const Variables capped = WorkerEnvironment({{"ATEN_CPU_CAPABILITY", "avx2"}}, {true, true, true});
   EXPECT_EQ(capped.at("OPENBLAS_CORETYPE"), "Haswell");
   EXPECT_EQ(capped.at("DNNL_MAX_CPU_ISA"), "AVX2");
 }

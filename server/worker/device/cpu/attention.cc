@@ -313,8 +313,8 @@ absl::Status BuildSdpa(Builder& b) {
     using T = decltype(type);
     return forward ? BuildForward<T>(b) : BuildGradient<T>(b);
   }));
-  const double scores = double(b.type(forward ? 5 : 3).elements()) *
-                        b.type(1).shape[b.type(1).rank() - 2];
+  const double scores =
+      double(b.type(forward ? 5 : 3).elements()) * b.type(1).shape[b.type(1).rank() - 2];
   b.Cost((forward ? 4 : 10) * scores, 0);
   return absl::OkStatus();
 }

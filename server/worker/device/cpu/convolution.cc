@@ -156,8 +156,8 @@ Kernel CopyView(const TensorType& from, const TensorType& to, int from_place, ui
 
 template <class T>
 absl::Status BuildByMatrices(Builder& b, const Problem& p, std::vector<Kernel>* steps) {
-  const Geometry g = MakeGeometry(b.type(p.x), b.type(p.w), b.type(p.y),
-                                  b.attributes<ConvolutionAttributes>());
+  const Geometry g =
+      MakeGeometry(b.type(p.x), b.type(p.w), b.type(p.y), b.attributes<ConvolutionAttributes>());
   for (int64_t extent : {g.window(), g.y_plane(), g.out}) {
     if (extent > INT32_MAX) {
       return Error(Reason::kSizeTooLarge,
@@ -274,18 +274,18 @@ Kernel SumBias(const TensorType& dy, int dy_place, const TensorType& dbias, int 
   others.erase(others.begin() + 1);
   strides.erase(strides.begin() + 1);
   const auto nest = MakeNest<1>(others, {strides});
-  return [=, channels = dy.shape[1], step = dy.strides[1],
-          out = dbias.strides[0]](const Call& call) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const T* x = call.At<T>(dy_place) + c * step;
-      double sum = 0;
-      Walk(nest, [&](const Nest<1>::Steps& at) {
-        for (int64_t i = 0; i < nest.count; ++i) sum += x[at[0] + i * nest.inner[0]];
-      });
-      call.At<T>(dbias_place)[c * out] = static_cast<T>(sum);
-    }
-    return absl::OkStatus();
-  };
+  return
+      [=, channels = dy.shape[1], step = dy.strides[1], out = dbias.strides[0]](const Call& call) {
+        for (int64_t c = 0; c < channels; ++c) {
+          const T* x = call.At<T>(dy_place) + c * step;
+          double sum = 0;
+          Walk(nest, [&](const Nest<1>::Steps& at) {
+            for (int64_t i = 0; i < nest.count; ++i) sum += x[at[0] + i * nest.inner[0]];
+          });
+          call.At<T>(dbias_place)[c * out] = static_cast<T>(sum);
+        }
+        return absl::OkStatus();
+      };
 }
 
 template <class T>
@@ -340,9 +340,8 @@ absl::Status Build(Builder& b) {
 }
 
 absl::Status BuildConvolution(Builder& b) {
-  return ByFloat(b.type(0).dtype, KindName(b.spec.kind), [&](auto type) {
-    return Build<decltype(type)>(b);
-  });
+  return ByFloat(b.type(0).dtype, KindName(b.spec.kind),
+                 [&](auto type) { return Build<decltype(type)>(b); });
 }
 
 constexpr KernelRow kRows[] = {{OpKind::kConvolutionForward, BuildConvolution},

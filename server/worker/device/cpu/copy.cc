@@ -42,20 +42,34 @@ To Convert(From value) {
 template <class F>
 absl::Status ByType(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kF64: return f(double{});
-    case DType::kF32: return f(float{});
-    case DType::kF16: return f(Half{});
-    case DType::kBf16: return f(Bfloat16{});
-    case DType::kF8E4M3: return f(F8E4M3{});
-    case DType::kF8E5M2: return f(F8E5M2{});
-    case DType::kS64: return f(int64_t{});
-    case DType::kS32: return f(int32_t{});
-    case DType::kS16: return f(int16_t{});
-    case DType::kS8: return f(int8_t{});
-    case DType::kU8: return f(uint8_t{});
-    case DType::kBool: return f(bool{});
-    case DType::kU64: return f(uint64_t{});
-    default: break;
+    case DType::kF64:
+      return f(double{});
+    case DType::kF32:
+      return f(float{});
+    case DType::kF16:
+      return f(Half{});
+    case DType::kBf16:
+      return f(Bfloat16{});
+    case DType::kF8E4M3:
+      return f(F8E4M3{});
+    case DType::kF8E5M2:
+      return f(F8E5M2{});
+    case DType::kS64:
+      return f(int64_t{});
+    case DType::kS32:
+      return f(int32_t{});
+    case DType::kS16:
+      return f(int16_t{});
+    case DType::kS8:
+      return f(int8_t{});
+    case DType::kU8:
+      return f(uint8_t{});
+    case DType::kBool:
+      return f(bool{});
+    case DType::kU64:
+      return f(uint64_t{});
+    default:
+      break;
   }
   return Error(Reason::kDtypeInvalid, absl::StrCat("no conversion of ", Name(dtype)));
 }
@@ -116,15 +130,14 @@ absl::Status BuildFill(Builder& b) {
   b.plan.choice.algorithm = "fill";
   b.Cost(0, y.elements() * SizeOf(y.dtype));
   if (IsComplex(y.dtype)) {
-    b.plan.kernel = y.dtype == DType::kC128
-                        ? MakeFill(y, a.value)
-                        : MakeFill(y, std::complex<float>(a.value));
+    b.plan.kernel =
+        y.dtype == DType::kC128 ? MakeFill(y, a.value) : MakeFill(y, std::complex<float>(a.value));
     return absl::OkStatus();
   }
   return ByType(y.dtype, [&](auto type) {
     using Y = decltype(type);
-    b.plan.kernel = MakeFill(
-        y, IsFloating(y.dtype) ? Convert<Y>(a.value.real()) : Convert<Y>(a.integer));
+    b.plan.kernel =
+        MakeFill(y, IsFloating(y.dtype) ? Convert<Y>(a.value.real()) : Convert<Y>(a.integer));
     return absl::OkStatus();
   });
 }

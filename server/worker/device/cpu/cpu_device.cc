@@ -22,8 +22,8 @@ constexpr int kKinds = 66;  // the highest field number of an operation, and one
 
 class CpuSlot final : public Slot {};
 
-// Owned by the worker; BuildPlan from any thread, all else from the executor's. Computes inline: what
-// was run is done. Plans that outlive it are of no use, but harmless.
+// Owned by the worker; BuildPlan from any thread, all else from the executor's. Computes inline:
+// what was run is done. Plans that outlive it are of no use, but harmless.
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(CpuContext context) : context_(std::move(context)) {
@@ -54,8 +54,8 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<Slab> MapSlab(SlabKind kind, uint64_t bytes) override {
     if (bytes == 0) return Slab{nullptr, 0, kind};
-    void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const address =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) {
       return Error(Reason::kDeviceOutOfMemory,
                    absl::StrCat("the CPU has no ", bytes, " bytes more: ", strerror(errno)));
@@ -117,10 +117,10 @@ class CpuDevice final : public Device {
     const int kind = static_cast<int>(operation.kind);
     const BuildFunction build = kind > 0 && kind < kKinds ? build_[kind] : nullptr;
     if (build == nullptr) {
-      return Error(Reason::kOpUnsupported,
-                   absl::StrCat("operation '", KindName(operation.kind),
-                                "' is not offered on the CPU"),
-                   {{"operation", Str(KindName(operation.kind))}, {"device", "cpu"}});
+      return Error(
+          Reason::kOpUnsupported,
+          absl::StrCat("operation '", KindName(operation.kind), "' is not offered on the CPU"),
+          {{"operation", Str(KindName(operation.kind))}, {"device", "cpu"}});
     }
     auto plan = std::make_unique<CpuPlan>();
     const auto governing = Governing(operation);
@@ -166,14 +166,16 @@ class CpuDevice final : public Device {
     info_.blas_core = openblas_get_corename();
     info_.memory_bytes = uint64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
     info_.threads = context_.threads;
-    info_.libraries = {{"onednn", context_.onednn_version}, {"openblas", context_.openblas_version}};
+    info_.libraries = {{"onednn", context_.onednn_version},
+                       {"openblas", context_.openblas_version}};
     if (context_.fftw != nullptr) info_.libraries["fftw"] = context_.fftw->version;
   }
 
   const CpuContext context_;
   std::array<BuildFunction, kKinds> build_{};
   std::vector<FlagId> einsum_f32_flags_, einsum_flags_, quantized_flags_;
-  std::vector<FlagId> gemm_f32_flags_, gemm_flags_, conv_f32_flags_, conv_flags_, fft_flags_, sdpa_flags_;
+  std::vector<FlagId> gemm_f32_flags_, gemm_flags_, conv_f32_flags_, conv_flags_, fft_flags_,
+      sdpa_flags_;
   DeviceInfo info_;
   CpuSlot slot_;
   uint64_t events_ = 0;
@@ -233,7 +235,9 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(CpuOptions options) {
   const std::string config = openblas_get_config();
   const size_t space = config.find(' ');
   context.openblas_version =
-      space == std::string::npos ? config : config.substr(space + 1, config.find(' ', space + 1) - space - 1);
+      space == std::string::npos
+          ? config
+          : config.substr(space + 1, config.find(' ', space + 1) - space - 1);
   const std::string folder = options.module_dir.empty() ? OwnFolder() : options.module_dir;
   context.fftw = OpenFftw(folder + "/backendd-module-fftw.so", &context.fftw_missing);
   return std::make_unique<CpuDevice>(std::move(context));

@@ -9,7 +9,8 @@
 namespace backendd::worker {
 namespace {
 
-constexpr size_t kMostDimensions = 2 * kMaxRank - 2;  // of an intermediate result: Nest holds two more
+constexpr size_t kMostDimensions =
+    2 * kMaxRank - 2;  // of an intermediate result: Nest holds two more
 
 bool Has(const std::vector<int>& labels, int label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();
@@ -17,7 +18,7 @@ bool Has(const std::vector<int>& labels, int label) {
 
 // An operand or an intermediate result by its labels. Labels of extent 1 are left out.
 struct Piece {
-  int place = -1;  // an operand, or
+  int place = -1;       // an operand, or
   uint64_t offset = 0;  // in the workspace
   std::vector<int> labels;
   std::vector<int64_t> strides;
@@ -62,7 +63,8 @@ class Contraction {
         list.erase(list.begin() + j);
         list.erase(list.begin() + i);
         std::vector<int> keep = labels_.output;
-        for (const Piece& rest : list) keep.insert(keep.end(), rest.labels.begin(), rest.labels.end());
+        for (const Piece& rest : list)
+          keep.insert(keep.end(), rest.labels.begin(), rest.labels.end());
         const bool last = list.empty();
         ASSIGN_OR_RETURN(Piece product, Multiply(one, other, keep, last ? &y : nullptr));
         list.push_back(std::move(product));
@@ -115,9 +117,9 @@ class Contraction {
       chosen = greedy ? EinsumStrategy::kGreedy : EinsumStrategy::kOptimal;
       word = greedy ? "greedy" : "optimal";
       if (asked == "optimal" && greedy) {
-        b_.Unmet(strategy, std::string("greedy"), "SHAPE",
-                 absl::StrCat(count, " operands; the optimum is sought for up to ",
-                              kMostForOptimal));
+        b_.Unmet(
+            strategy, std::string("greedy"), "SHAPE",
+            absl::StrCat(count, " operands; the optimum is sought for up to ", kMostForOptimal));
       }
     }
     const EinsumPath path = FindEinsumPath(labels_, chosen);
@@ -127,9 +129,8 @@ class Contraction {
 
   absl::StatusOr<Piece> Dense(const std::vector<int>& labels) {
     if (labels.size() > kMostDimensions) {
-      return Error(Reason::kSizeTooLarge,
-                   absl::StrCat("an intermediate result has ", labels.size(),
-                                " dimensions; at most ", kMostDimensions));
+      return Error(Reason::kSizeTooLarge, absl::StrCat("an intermediate result has ", labels.size(),
+                                                       " dimensions; at most ", kMostDimensions));
     }
     Piece piece;
     piece.labels = labels;
@@ -273,8 +274,7 @@ class Contraction {
     order.insert(order.end(), columns.begin(), columns.end());
     if (inner.empty()) return Spread(a, b, order, target);
     Piece y;
-    const bool direct =
-        target != nullptr && Merge(*target, rows) && Merge(*target, columns);
+    const bool direct = target != nullptr && Merge(*target, rows) && Merge(*target, columns);
     if (direct) {
       y = *target;
     } else {

@@ -131,8 +131,8 @@ Kernel MakeBinary(const Builder& b) {
 
 template <class T>
 Kernel MakeWhere(const Builder& b) {
-  const auto nest = MakeNest<4>(std::array<const TensorType*, 4>{&b.type(0), &b.type(1),
-                                                                 &b.type(2), &b.type(3)});
+  const auto nest =
+      MakeNest<4>(std::array<const TensorType*, 4>{&b.type(0), &b.type(1), &b.type(2), &b.type(3)});
   return [nest](const Call& call) {
     Map3(nest, call.At<bool>(0), call.At<T>(1), call.At<T>(2), call.At<T>(3),
          [](bool condition, T x, T y) { return condition ? x : y; });
@@ -184,8 +184,8 @@ Kernel MakeRandom(const Builder& b) {
 template <class T>
 Kernel MakeDropout(const Builder& b) {
   const Extents& shape = b.type(0).shape;
-  const auto nest = MakeNest<3>(
-      shape, {b.type(0).strides, b.type(2).strides, b.type(3).strides}, /*ordered=*/true);
+  const auto nest = MakeNest<3>(shape, {b.type(0).strides, b.type(2).strides, b.type(3).strides},
+                                /*ordered=*/true);
   return [nest, step = b.type(1).strides[0], n = b.type(0).elements(),
           p = b.attributes<DropoutAttributes>().p](const Call& call) {
     uint64_t* const rng = call.At<uint64_t>(1);
@@ -251,8 +251,8 @@ Kernel MakeSgd(const Builder& b) {
 
 template <class T>
 Kernel MakeAdam(const Builder& b) {
-  const auto nest = MakeNest<4>(std::array<const TensorType*, 4>{&b.type(1), &b.type(2),
-                                                                 &b.type(3), &b.type(0)});
+  const auto nest =
+      MakeNest<4>(std::array<const TensorType*, 4>{&b.type(1), &b.type(2), &b.type(3), &b.type(0)});
   return [nest, a = b.attributes<AdamAttributes>()](const Call& call) {
     T* const param = call.At<T>(0);
     const T* const grad = call.At<T>(1);
@@ -264,9 +264,8 @@ Kernel MakeAdam(const Builder& b) {
     const double t = static_cast<double>(*step);
     const T rate = static_cast<T>(lr / (1 - std::pow(a.beta1, t)));
     const T root = static_cast<T>(1 / std::sqrt(1 - std::pow(a.beta2, t)));
-    const T beta1 = T(a.beta1), beta2 = T(a.beta2), rest1 = T(1 - a.beta1),
-            rest2 = T(1 - a.beta2), eps = T(a.eps), decay = T(a.weight_decay),
-            shrink = T(1 - lr * a.weight_decay);
+    const T beta1 = T(a.beta1), beta2 = T(a.beta2), rest1 = T(1 - a.beta1), rest2 = T(1 - a.beta2),
+            eps = T(a.eps), decay = T(a.weight_decay), shrink = T(1 - lr * a.weight_decay);
     Walk(nest, [&](const Nest<4>::Steps& at) {
       for (int64_t i = 0; i < nest.count; ++i) {
         T& value = param[at[3] + i * nest.inner[3]];

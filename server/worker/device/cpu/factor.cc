@@ -130,9 +130,10 @@ absl::Status BuildSvd(Builder& b) {
   const bool vectors = u.present || vh.present;
   const int64_t left = !vectors ? 0 : full ? m : k, right = !vectors ? 0 : full ? n : k;
   const int64_t ldv = std::max<int64_t>(1, right);
-  const auto gesdd = [=, job = !vectors ? 'N' : full ? 'A' : 'S'](
-                         T* a, Real<T>* s, T* u, T* vh, T* work, int size, Real<T>* real,
-                         int* whole) {
+  const auto gesdd = [=, job = !vectors ? 'N'
+                               : full   ? 'A'
+                                        : 'S'](T* a, Real<T>* s, T* u, T* vh, T* work, int size,
+                                             Real<T>* real, int* whole) {
     constexpr auto routine = Routine<T>(LAPACKE_sgesdd_work, LAPACKE_dgesdd_work,
                                         LAPACKE_cgesdd_work, LAPACKE_zgesdd_work);
     if constexpr (kIsComplex<T>) {
@@ -151,8 +152,7 @@ absl::Status BuildSvd(Builder& b) {
   }
   // As gesdd's documentation asks; 7 k is what old versions want without vectors.
   const int64_t reals =
-      !kIsComplex<T> ? 0
-                     : std::max(7 * k, k * std::max(5 * k + 7, 2 * std::max(m, n) + 2 * k + 1));
+      !kIsComplex<T> ? 0 : std::max(7 * k, k * std::max(5 * k + 7, 2 * std::max(m, n) + 2 * k + 1));
   const uint64_t at = b.Reserve(m * n * sizeof(T)), s_at = b.Reserve(k * sizeof(Real<T>)),
                  u_at = b.Reserve(m * left * sizeof(T)), vh_at = b.Reserve(ldv * n * sizeof(T)),
                  work_at = b.Reserve(work_size * sizeof(T)),
@@ -208,8 +208,8 @@ struct LeastSquares {
     switch (driver) {
       case v1::LSTSQ_DRIVER_GELS:
         return Routine<T>(LAPACKE_sgels_work, LAPACKE_dgels_work, LAPACKE_cgels_work,
-                          LAPACKE_zgels_work)(LAPACK_COL_MAJOR, 'N', m, n, nrhs, a, m, b, ldb,
-                                              work, size);
+                          LAPACKE_zgels_work)(LAPACK_COL_MAJOR, 'N', m, n, nrhs, a, m, b, ldb, work,
+                                              size);
       case v1::LSTSQ_DRIVER_GELSD:
         return with(Routine<T>(LAPACKE_sgelsd_work, LAPACKE_dgelsd_work, LAPACKE_cgelsd_work,
                                LAPACKE_zgelsd_work),

@@ -81,7 +81,8 @@ absl::Status Build(Builder& b) {
   choice.candidates = {"fftw"};
   const std::string preferred = b.Text(b.cpu.flags.fft);
   if (preferred == "mkl" || preferred == "native") {
-    b.Unmet(b.cpu.flags.fft, std::string("fftw"), "NOT_BUILT", absl::StrCat(preferred, " is not built in"));
+    b.Unmet(b.cpu.flags.fft, std::string("fftw"), "NOT_BUILT",
+            absl::StrCat(preferred, " is not built in"));
   }
   if (y.elements() == 0) {
     choice.library = "own";
@@ -102,7 +103,7 @@ absl::Status Build(Builder& b) {
   for (size_t i = 0; i < a.dims.size(); ++i) {
     const int64_t dim = a.dims[i];
     const bool last = i + 1 == a.dims.size();
-    const int64_t n = ToReal(a.kind) && last    ? y.shape[dim]
+    const int64_t n = ToReal(a.kind) && last     ? y.shape[dim]
                       : FromReal(a.kind) && last ? (a.n.empty() ? x.shape[dim] : a.n[i])
                                                  : y.shape[dim];
     lengths.push_back(n);
@@ -145,8 +146,7 @@ absl::Status Build(Builder& b) {
     if (made != nullptr) module.destroy(const_cast<void*>(made));
   });
   if (plan == nullptr) {
-    return Error(Reason::kNoKernel, "FFTW has no plan for this transform",
-                 {{"operation", "fft"}});
+    return Error(Reason::kNoKernel, "FFTW has no plan for this transform", {{"operation", "fft"}});
   }
   choice.library = "fftw";
   choice.library_version = module.version;

@@ -47,9 +47,9 @@ fftw_plan MakeWide(const backendd_fftw_request& r, void* in, void* out, unsigned
       return fftw_plan_guru64_dft_c2r(r.rank, dims, r.batch_rank, batch, ci,
                                       static_cast<double*>(out), flags);
     default:
-      return fftw_plan_guru64_dft(
-          r.rank, dims, r.batch_rank, batch, ci, co,
-          r.kind == BACKENDD_FFTW_FORWARD ? FFTW_FORWARD : FFTW_BACKWARD, flags);
+      return fftw_plan_guru64_dft(r.rank, dims, r.batch_rank, batch, ci, co,
+                                  r.kind == BACKENDD_FFTW_FORWARD ? FFTW_FORWARD : FFTW_BACKWARD,
+                                  flags);
   }
 }
 
@@ -67,9 +67,9 @@ fftwf_plan MakeNarrow(const backendd_fftw_request& r, void* in, void* out, unsig
       return fftwf_plan_guru64_dft_c2r(r.rank, dims, r.batch_rank, batch, ci,
                                        static_cast<float*>(out), flags);
     default:
-      return fftwf_plan_guru64_dft(
-          r.rank, dims, r.batch_rank, batch, ci, co,
-          r.kind == BACKENDD_FFTW_FORWARD ? FFTW_FORWARD : FFTW_BACKWARD, flags);
+      return fftwf_plan_guru64_dft(r.rank, dims, r.batch_rank, batch, ci, co,
+                                   r.kind == BACKENDD_FFTW_FORWARD ? FFTW_FORWARD : FFTW_BACKWARD,
+                                   flags);
   }
 }
 
@@ -125,8 +125,7 @@ void Destroy(void* plan) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const backendd_fftw_module*
-backendd_fftw_open() {
+extern "C" __attribute__((visibility("default"))) const backendd_fftw_module* backendd_fftw_open() {
   static const backendd_fftw_module module = {BACKENDD_FFTW_ABI, fftw_version, Plan, Execute,
                                               Destroy};
   return &module;

@@ -1,5 +1,5 @@
-// gemm by oneDNN (f32) or OpenBLAS: y = epilogue(alpha a b + beta c + bias). What the library leaves
-// (c, bias, epilogue, odd strides, empty extents) is done here.
+// gemm by oneDNN (f32) or OpenBLAS: y = epilogue(alpha a b + beta c + bias). What the library
+// leaves (c, bias, epilogue, odd strides, empty extents) is done here.
 #include <cblas.h>
 
 #include <complex>
@@ -131,8 +131,8 @@ struct Shape {
   int64_t m, n, k;
 };
 
-void Blas(Shape s, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, float alpha, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* y, int64_t ldy) {
+void Blas(Shape s, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, float alpha, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* y, int64_t ldy) {
   cblas_sgemm(CblasRowMajor, ta, tb, s.m, s.n, s.k, alpha, a, lda, b, ldb, beta, y, ldy);
 }
 void Blas(Shape s, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, double alpha, const double* a,
@@ -223,8 +223,7 @@ absl::Status Build(Builder& b) {
   if (starts) steps.push_back(Initial<T>(b, target_type, !direct, y_offset, beta));
 
   choice.threads = 1;
-  const double flops =
-      2.0 * y_type.elements() * whole.k * (IsComplexType<T>::value ? 4 : 1);
+  const double flops = 2.0 * y_type.elements() * whole.k * (IsComplexType<T>::value ? 4 : 1);
   if (multiplies) {
     if (flops > 4e6) choice.threads = b.cpu.threads;
     if (Kernel pack = Pack<T>(b, kA, &a)) steps.push_back(std::move(pack));
@@ -241,9 +240,8 @@ absl::Status Build(Builder& b) {
     Nest<3> nest = MakeNest<3>(batch, {batch_strides(a), batch_strides(w), batch_strides(y)});
     Shape shape = whole;
     int64_t lda = a.leading(), ldb = w.leading(), ldy = y.leading();
-    if (nest.count > 1 && nest.inner[1] == 0 && a.by_rows() &&
-        nest.inner[0] == lda * shape.m && nest.inner[2] == ldy * shape.m &&
-        shape.m * nest.count <= INT32_MAX) {
+    if (nest.count > 1 && nest.inner[1] == 0 && a.by_rows() && nest.inner[0] == lda * shape.m &&
+        nest.inner[2] == ldy * shape.m && shape.m * nest.count <= INT32_MAX) {
       shape.m *= nest.count;
       nest.count = 1;
     }

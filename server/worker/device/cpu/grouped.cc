@@ -20,9 +20,9 @@ absl::Status BuildList(Builder& b) {
   for (int i = 0; i < places.groups; ++i) {
     ASSIGN_OR_RETURN(Part gemm, Part::Build(b, GemmOfGroup(b.spec, places, i)));
     b.plan.cost_us += gemm.cost_us();
-    groups.push_back({std::move(gemm),
-                      {places.a(i), places.b(i), places.has_c() ? places.c(i) : -1, -1,
-                       places.y(i)}});
+    groups.push_back(
+        {std::move(gemm),
+         {places.a(i), places.b(i), places.has_c() ? places.c(i) : -1, -1, places.y(i)}});
   }
   Choice& choice = b.plan.choice;
   if (choice.library.empty()) choice.library = "own";
@@ -99,8 +99,9 @@ absl::Status BuildRagged(Builder& b) {
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t to = call.At<int32_t>(kOffsets)[group * offset_step];
       if (to < from || to > rows) {
-        *call.fault = {Reason::kIndexInvalid, group, to,
-                       absl::StrCat("offset ", group, " is ", to, "; allowed: ", from, " to ", rows)};
+        *call.fault = {
+            Reason::kIndexInvalid, group, to,
+            absl::StrCat("offset ", group, " is ", to, "; allowed: ", from, " to ", rows)};
         return absl::OkStatus();
       }
       if (to > from && n > 0 && k > 0) {

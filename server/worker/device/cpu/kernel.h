@@ -1,5 +1,5 @@
-// Between cpu_device.cc and the files of kernels: what a build function is given, and what it makes.
-// A plan of the CPU is a closure over its geometry; operands come with the call.
+// Between cpu_device.cc and the files of kernels: what a build function is given, and what it
+// makes. A plan of the CPU is a closure over its geometry; operands come with the call.
 #ifndef BACKENDD_SERVER_WORKER_DEVICE_CPU_KERNEL_H_
 #define BACKENDD_SERVER_WORKER_DEVICE_CPU_KERNEL_H_
 
@@ -17,7 +17,6 @@
 struct backendd_fftw_module;
 
 namespace backendd::worker {
-
 
 struct Call {
   absl::Span<const Address> operands;
@@ -52,7 +51,7 @@ struct CpuContext {
   std::string openblas_version, onednn_version;
   std::string module_path;
   const backendd_fftw_module* fftw = nullptr;  // null: the module is not there
-  std::string fftw_missing;          // why not
+  std::string fftw_missing;                    // why not
 };
 
 // One plan in the making. Lives on the stack of one BuildPlan.
@@ -129,9 +128,8 @@ template <class F>
 absl::Status ByFloat(DType dtype, absl::string_view name, F&& f) {
   if (dtype == DType::kF32) return f(float{});
   if (dtype == DType::kF64) return f(double{});
-  return Error(Reason::kOpUnsupported,
-               absl::StrCat("operation '", name, "' is not offered for ", Name(dtype),
-                            " on the CPU; allowed: f32, f64"));
+  return Error(Reason::kOpUnsupported, absl::StrCat("operation '", name, "' is not offered for ",
+                                                    Name(dtype), " on the CPU; allowed: f32, f64"));
 }
 
 // f(float{}) and so on, by the type of the first operand.
@@ -147,10 +145,10 @@ absl::Status ByNumber(Builder& b, F&& f) {
     case DType::kC128:
       return f(std::complex<double>{});
     default:
-      return Error(Reason::kOpUnsupported,
-                   absl::StrCat("operation '", KindName(b.spec.kind), "' is not offered for ",
-                                Name(b.type(0).dtype),
-                                " on the CPU; allowed: f32, f64, c64, c128"));
+      return Error(
+          Reason::kOpUnsupported,
+          absl::StrCat("operation '", KindName(b.spec.kind), "' is not offered for ",
+                       Name(b.type(0).dtype), " on the CPU; allowed: f32, f64, c64, c128"));
   }
 }
 

@@ -243,7 +243,8 @@ absl::Status BuildCholesky(Builder& b) {
 template <class T>
 absl::Status BuildLu(Builder& b) {
   if (!b.attributes<LuAttributes>().pivot) {
-    return Error(Reason::kOpUnsupported, "operation 'lu' without pivoting is not offered on the CPU");
+    return Error(Reason::kOpUnsupported,
+                 "operation 'lu' without pivoting is not offered on the CPU");
   }
   ASSIGN_OR_RETURN(const Frame f, Begin(b));
   const int64_t m = f.m;
@@ -264,11 +265,9 @@ absl::Status BuildLu(Builder& b) {
       Store<T>(lu, call, item, element);
       Store<int32_t>(pivots_out, call, item, [&](int64_t i, int64_t) { return pivots[i]; });
       Store<int32_t>(info, call, item, [&](int64_t, int64_t) { return found; });
-      Store<T>(l, call, item, [&](int64_t i, int64_t j) {
-        return i > j ? element(i, j) : T(i == j ? 1 : 0);
-      });
-      Store<T>(u, call, item,
-               [&](int64_t i, int64_t j) { return i <= j ? element(i, j) : T(0); });
+      Store<T>(l, call, item,
+               [&](int64_t i, int64_t j) { return i > j ? element(i, j) : T(i == j ? 1 : 0); });
+      Store<T>(u, call, item, [&](int64_t i, int64_t j) { return i <= j ? element(i, j) : T(0); });
       std::iota(rows, rows + m, 0);
       for (int64_t i = 0; i < f.k; ++i) std::swap(rows[i], rows[pivots[i] - 1]);
       Store<T>(p, call, item, [&](int64_t i, int64_t j) { return T(rows[j] == i ? 1 : 0); });

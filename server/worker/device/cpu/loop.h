@@ -48,9 +48,8 @@ Nest<N> MakeNest(const Extents& shape, std::array<Extents, N> strides, bool orde
     if (shape[i] != 1) order[dims++] = static_cast<int>(i);
   }
   if (!ordered) {
-    std::stable_sort(order.begin(), order.begin() + dims, [&](int a, int b) {
-      return strides[N - 1][a] > strides[N - 1][b];
-    });
+    std::stable_sort(order.begin(), order.begin() + dims,
+                     [&](int a, int b) { return strides[N - 1][a] > strides[N - 1][b]; });
   }
   for (int at = 0; at < dims; ++at) {
     const int dim = order[at];
@@ -144,8 +143,7 @@ void Map3(const Nest<4>& nest, const A* a, const B* b, const C* c, Y* y, F f) {
   const auto [sa, sb, sc, sy] = nest.inner;
   Walk(nest, [&, sa = sa, sb = sb, sc = sc, sy = sy](const Nest<4>::Steps& at) {
     for (int64_t i = 0; i < n; ++i) {
-      y[at[3] + i * sy] =
-          f(a[at[0] + i * sa], b[at[1] + i * sb], c[at[2] + i * sc]);
+      y[at[3] + i * sy] = f(a[at[0] + i * sa], b[at[1] + i * sb], c[at[2] + i * sc]);
     }
   });
 }

@@ -10,8 +10,8 @@
 
 namespace backendd::worker {
 
-// `kExponent` and `kFraction` bits beside the sign. Without infinities (kInfinite false) the highest
-// code is NaN, all others of the highest exponent are numbers.
+// `kExponent` and `kFraction` bits beside the sign. Without infinities (kInfinite false) the
+// highest code is NaN, all others of the highest exponent are numbers.
 template <class Word, int kExponent, int kFraction, bool kInfinite>
 struct Narrow {
   Word bits = 0;

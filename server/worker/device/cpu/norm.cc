@@ -83,24 +83,24 @@ Kernel MakeSoftmaxGradient(const Builder& b) {
   const Rows y = Along(b.type(0), a.dim), dy = Along(b.type(1), a.dim),
              dx = Along(b.type(2), a.dim);
   const auto nest = MakeNest<3>(y.shape, {y.strides, dy.strides, dx.strides});
-  return [nest, n = y.count, sy = y.step, sg = dy.step, sx = dx.step,
-          log = a.log](const Call& call) {
-    ForEach(nest, [&](const Nest<3>::Steps& at) {
-      const T* const value = call.At<T>(0) + at[0];
-      const T* const grad = call.At<T>(1) + at[1];
-      T* const out = call.At<T>(2) + at[2];
-      double sum = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        sum += log ? grad[i * sg] : double(grad[i * sg]) * value[i * sy];
-      }
-      const T all = static_cast<T>(sum);
-      for (int64_t i = 0; i < n; ++i) {
-        out[i * sx] = log ? grad[i * sg] - std::exp(value[i * sy]) * all
-                          : value[i * sy] * (grad[i * sg] - all);
-      }
-    });
-    return absl::OkStatus();
-  };
+  return
+      [nest, n = y.count, sy = y.step, sg = dy.step, sx = dx.step, log = a.log](const Call& call) {
+        ForEach(nest, [&](const Nest<3>::Steps& at) {
+          const T* const value = call.At<T>(0) + at[0];
+          const T* const grad = call.At<T>(1) + at[1];
+          T* const out = call.At<T>(2) + at[2];
+          double sum = 0;
+          for (int64_t i = 0; i < n; ++i) {
+            sum += log ? grad[i * sg] : double(grad[i * sg]) * value[i * sy];
+          }
+          const T all = static_cast<T>(sum);
+          for (int64_t i = 0; i < n; ++i) {
+            out[i * sx] = log ? grad[i * sg] - std::exp(value[i * sy]) * all
+                              : value[i * sy] * (grad[i * sg] - all);
+          }
+        });
+        return absl::OkStatus();
+      };
 }
 
 // x split into leading rows and the trailing dimensions that are normalised.
@@ -124,12 +124,11 @@ Kernel MakeLayerNorm(const Builder& b) {
   const size_t tail = a.normalized_shape.size();
   const TensorType &x = b.type(0), &y = b.type(3);
   const Extents rows_shape = Head(x.shape, tail);
-  const auto rows = MakeNest<4>(
-      rows_shape, {Head(x.strides, tail), Head(StridesOr0(b, 4, x.rank()), tail),
-                   Head(StridesOr0(b, 5, x.rank()), tail), Head(y.strides, tail)});
-  const auto row = MakeNest<4>(a.normalized_shape,
-                               {Tail(x.strides, tail), StridesOr0(b, 1, tail),
-                                StridesOr0(b, 2, tail), Tail(y.strides, tail)});
+  const auto rows =
+      MakeNest<4>(rows_shape, {Head(x.strides, tail), Head(StridesOr0(b, 4, x.rank()), tail),
+                               Head(StridesOr0(b, 5, x.rank()), tail), Head(y.strides, tail)});
+  const auto row = MakeNest<4>(a.normalized_shape, {Tail(x.strides, tail), StridesOr0(b, 1, tail),
+                                                    StridesOr0(b, 2, tail), Tail(y.strides, tail)});
   double count = 1;
   for (int64_t extent : a.normalized_shape) count *= extent;
   return [=, eps = a.eps, has_weight = b.has(1), has_bias = b.has(2), has_mean = b.has(4),
@@ -165,50 +164,51 @@ Kernel MakeLayerNormGradient(Builder& b) {
   const auto& a = b.attributes<LayerNormAttributes>();
   const size_t tail = a.normalized_shape.size();
   const TensorType &x = b.type(0), &dy = b.type(4), &dx = b.type(5);
-  const auto rows = MakeNest<5>(Head(x.shape, tail),
-                                {Head(x.strides, tail), Head(b.type(1).strides, tail),
-                                 Head(b.type(2).strides, tail), Head(dy.strides, tail), Head(dx.strides, tail)});
+  const auto rows =
+      MakeNest<5>(Head(x.shape, tail),
+                  {Head(x.strides, tail), Head(b.type(1).strides, tail),
+                   Head(b.type(2).strides, tail), Head(dy.strides, tail), Head(dx.strides, tail)});
   const Extents dense = RowMajorStrides(a.normalized_shape);
-  const auto row = MakeNest<5>(a.normalized_shape,
-                               {Tail(x.strides, tail), StridesOr0(b, 3, tail),
-                                Tail(dy.strides, tail), dense, Tail(dx.strides, tail)});
-  const auto out = MakeNest<3>(a.normalized_shape, {dense, StridesOr0(b, 6, tail),
-                                                    StridesOr0(b, 7, tail)});
+  const auto row =
+      MakeNest<5>(a.normalized_shape, {Tail(x.strides, tail), StridesOr0(b, 3, tail),
+                                       Tail(dy.strides, tail), dense, Tail(dx.strides, tail)});
+  const auto out =
+      MakeNest<3>(a.normalized_shape, {dense, StridesOr0(b, 6, tail), StridesOr0(b, 7, tail)});
   int64_t count = 1;
   for (int64_t extent : a.normalized_shape) count *= extent;
   const uint64_t sums = b.Reserve(2 * count * sizeof(double));
-  return [=, has_weight = b.has(3), has_dweight = b.has(6), has_dbias = b.has(7)](
-             const Call& call) {
-    double* const dweight = call.Work<double>(sums);
-    double* const dbias = dweight + count;
-    std::fill_n(dweight, 2 * count, 0.0);
-    const T* const weight = Maybe<T>(call, has_weight, 3);
-    ForEach(rows, [&](const Nest<5>::Steps& at) {
-      const T* const in = call.At<T>(0) + at[0];
-      const double mean = call.At<T>(1)[at[1]], rstd = call.At<T>(2)[at[2]];
-      const T* const grad = call.At<T>(4) + at[3];
-      T* const result = call.At<T>(5) + at[4];
-      double sum = 0, along = 0;
-      ForEach(row, [&](const Nest<5>::Steps& i) {
-        const double normal = (in[i[0]] - mean) * rstd;
-        const double g = grad[i[2]] * (weight != nullptr ? double(weight[i[1]]) : 1.0);
-        sum += g;
-        along += g * normal;
-        dweight[i[3]] += grad[i[2]] * normal;
-        dbias[i[3]] += grad[i[2]];
-      });
-      ForEach(row, [&](const Nest<5>::Steps& i) {
-        const double normal = (in[i[0]] - mean) * rstd;
-        const double g = grad[i[2]] * (weight != nullptr ? double(weight[i[1]]) : 1.0);
-        result[i[4]] = static_cast<T>(rstd * (g - (sum + normal * along) / count));
-      });
-    });
-    ForEach(out, [&](const Nest<3>::Steps& i) {
-      if (has_dweight) call.At<T>(6)[i[1]] = static_cast<T>(dweight[i[0]]);
-      if (has_dbias) call.At<T>(7)[i[2]] = static_cast<T>(dbias[i[0]]);
-    });
-    return absl::OkStatus();
-  };
+  return
+      [=, has_weight = b.has(3), has_dweight = b.has(6), has_dbias = b.has(7)](const Call& call) {
+        double* const dweight = call.Work<double>(sums);
+        double* const dbias = dweight + count;
+        std::fill_n(dweight, 2 * count, 0.0);
+        const T* const weight = Maybe<T>(call, has_weight, 3);
+        ForEach(rows, [&](const Nest<5>::Steps& at) {
+          const T* const in = call.At<T>(0) + at[0];
+          const double mean = call.At<T>(1)[at[1]], rstd = call.At<T>(2)[at[2]];
+          const T* const grad = call.At<T>(4) + at[3];
+          T* const result = call.At<T>(5) + at[4];
+          double sum = 0, along = 0;
+          ForEach(row, [&](const Nest<5>::Steps& i) {
+            const double normal = (in[i[0]] - mean) * rstd;
+            const double g = grad[i[2]] * (weight != nullptr ? double(weight[i[1]]) : 1.0);
+            sum += g;
+            along += g * normal;
+            dweight[i[3]] += grad[i[2]] * normal;
+            dbias[i[3]] += grad[i[2]];
+          });
+          ForEach(row, [&](const Nest<5>::Steps& i) {
+            const double normal = (in[i[0]] - mean) * rstd;
+            const double g = grad[i[2]] * (weight != nullptr ? double(weight[i[1]]) : 1.0);
+            result[i[4]] = static_cast<T>(rstd * (g - (sum + normal * along) / count));
+          });
+        });
+        ForEach(out, [&](const Nest<3>::Steps& i) {
+          if (has_dweight) call.At<T>(6)[i[1]] = static_cast<T>(dweight[i[0]]);
+          if (has_dbias) call.At<T>(7)[i[2]] = static_cast<T>(dbias[i[0]]);
+        });
+        return absl::OkStatus();
+      };
 }
 
 template <class T>
@@ -366,8 +366,8 @@ Kernel MakeReduction(const Builder& b) {
       ForEach(r.reduced, [&](const Nest<1>::Steps& i) {
         const T value = x[i[0]];
         const bool better =
-            where < 0 || (!std::isnan(best) &&
-                          (std::isnan(value) || (least ? value < best : value > best)));
+            where < 0 ||
+            (!std::isnan(best) && (std::isnan(value) || (least ? value < best : value > best)));
         if (better) {
           best = value;
           where = index;
@@ -405,14 +405,29 @@ Kernel MakeWholeSum(const Builder& b) {
 absl::Status BuildReduction(Builder& b) {
   Note(b, "reduction", 1);
   switch (b.type(0).dtype) {
-    case DType::kS64: b.plan.kernel = MakeWholeSum<int64_t>(b); return absl::OkStatus();
-    case DType::kU64: b.plan.kernel = MakeWholeSum<uint64_t>(b); return absl::OkStatus();
-    case DType::kS32: b.plan.kernel = MakeWholeSum<int32_t>(b); return absl::OkStatus();
-    case DType::kS16: b.plan.kernel = MakeWholeSum<int16_t>(b); return absl::OkStatus();
-    case DType::kS8: b.plan.kernel = MakeWholeSum<int8_t>(b); return absl::OkStatus();
-    case DType::kU8: b.plan.kernel = MakeWholeSum<uint8_t>(b); return absl::OkStatus();
-    case DType::kBool: b.plan.kernel = MakeWholeSum<uint8_t>(b); return absl::OkStatus();
-    default: break;
+    case DType::kS64:
+      b.plan.kernel = MakeWholeSum<int64_t>(b);
+      return absl::OkStatus();
+    case DType::kU64:
+      b.plan.kernel = MakeWholeSum<uint64_t>(b);
+      return absl::OkStatus();
+    case DType::kS32:
+      b.plan.kernel = MakeWholeSum<int32_t>(b);
+      return absl::OkStatus();
+    case DType::kS16:
+      b.plan.kernel = MakeWholeSum<int16_t>(b);
+      return absl::OkStatus();
+    case DType::kS8:
+      b.plan.kernel = MakeWholeSum<int8_t>(b);
+      return absl::OkStatus();
+    case DType::kU8:
+      b.plan.kernel = MakeWholeSum<uint8_t>(b);
+      return absl::OkStatus();
+    case DType::kBool:
+      b.plan.kernel = MakeWholeSum<uint8_t>(b);
+      return absl::OkStatus();
+    default:
+      break;
   }
   return ByFloat(b.type(0).dtype, "reduction", [&](auto type) {
     b.plan.kernel = MakeReduction<decltype(type)>(b);
@@ -469,8 +484,8 @@ Loss MakeLoss(const Builder& b, int per_item, int dx) {
   return loss;
 }
 
-// For every item: f(offsets, target class or -1, weight that counts in the mean). An index that is no
-// class is a fault.
+// For every item: f(offsets, target class or -1, weight that counts in the mean). An index that is
+// no class is a fault.
 template <class T, class F>
 void ForItems(const Loss& loss, const Call& call, F&& f) {
   int64_t item = 0;
@@ -604,7 +619,8 @@ Kernel MakeEmbedding(const Builder& b) {
   const int64_t step = y_strides.back();
   y_strides.pop_back();
   const auto nest = MakeNest<2>(index.shape, {index.strides, y_strides}, /*ordered=*/true);
-  return [nest, step, narrow = index.dtype == DType::kS32, rows = weight.shape[0], width = weight.shape[1], down = weight.strides[0],
+  return [nest, step, narrow = index.dtype == DType::kS32, rows = weight.shape[0],
+          width = weight.shape[1], down = weight.strides[0],
           across = weight.strides[1]](const Call& call) {
     int64_t item = 0;
     ForEach(nest, [&](const Nest<2>::Steps& at) {
@@ -633,8 +649,8 @@ Kernel MakeEmbeddingGradient(Builder& b) {
   const int64_t rows = dw.shape[0];
   const int64_t padding = !a.padding_idx ? -1 : *a.padding_idx + (*a.padding_idx < 0 ? rows : 0);
   const uint64_t counts = a.scale_grad_by_freq ? b.Reserve(rows * sizeof(int64_t)) : 0;
-  return [=, narrow = index.dtype == DType::kS32, width = dw.shape[1], down = dw.strides[0], across = dw.strides[1],
-          by_frequency = a.scale_grad_by_freq](const Call& call) {
+  return [=, narrow = index.dtype == DType::kS32, width = dw.shape[1], down = dw.strides[0],
+          across = dw.strides[1], by_frequency = a.scale_grad_by_freq](const Call& call) {
     T* const to = call.At<T>(2);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t i = 0; i < width; ++i) to[r * down + i * across] = T(0);
@@ -683,13 +699,11 @@ const Entry kEntries[] = {
     {OpKind::kBatchNorm, 0, 8, Const<MakeBatchNorm<float>>, Const<MakeBatchNorm<double>>},
     {OpKind::kBatchNormGradient, 0, 12, Const<MakeBatchNormGradient<float>>,
      Const<MakeBatchNormGradient<double>>},
-    {OpKind::kCrossEntropy, 0, 12, Const<MakeCrossEntropy<float>>,
-     Const<MakeCrossEntropy<double>>},
+    {OpKind::kCrossEntropy, 0, 12, Const<MakeCrossEntropy<float>>, Const<MakeCrossEntropy<double>>},
     {OpKind::kCrossEntropyGradient, 0, 24, Const<MakeCrossEntropyGradient<float>>,
      Const<MakeCrossEntropyGradient<double>>},
     {OpKind::kEmbedding, 1, 1, Const<MakeEmbedding<float>>, Const<MakeEmbedding<double>>},
-    {OpKind::kEmbeddingGradient, 1, 1, MakeEmbeddingGradient<float>,
-     MakeEmbeddingGradient<double>},
+    {OpKind::kEmbeddingGradient, 1, 1, MakeEmbeddingGradient<float>, MakeEmbeddingGradient<double>},
 };
 
 absl::Status BuildEntry(Builder& b) {

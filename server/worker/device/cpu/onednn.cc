@@ -193,9 +193,8 @@ absl::StatusOr<Primitive> MakeMatmul(const MatmulProblem& p) {
     const auto pd = MakePd<dnnl::matmul>(attr, a_inner, b_inner, y);
     Primitive primitive;
     primitive.implementation = pd.impl_info_str();
-    auto execution =
-        std::make_shared<Execution>(dnnl::matmul(pd), DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
-                                    pd.scratchpad_desc(), p.threads);
+    auto execution = std::make_shared<Execution>(dnnl::matmul(pd), DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
+                                                 DNNL_ARG_DST, pd.scratchpad_desc(), p.threads);
     execution->Bind(0, a, a_inner, &primitive);
     execution->Bind(1, b, b_inner, &primitive);
     execution->Bind(2, y, y, &primitive);
@@ -276,9 +275,9 @@ absl::StatusOr<Primitive> MakeConvolution(const ConvolutionProblem& p) {
                                  attr, Engine(), hint);
 #endif
       primitive.implementation = pd.impl_info_str();
-      execution = std::make_shared<Execution>(P(pd), DNNL_ARG_SRC, DNNL_ARG_DIFF_DST,
-                                              DNNL_ARG_DIFF_WEIGHTS, pd.scratchpad_desc(),
-                                              p.threads);
+      execution =
+          std::make_shared<Execution>(P(pd), DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
+                                      pd.scratchpad_desc(), p.threads);
       execution->Bind(0, x, pd.src_desc(), &primitive);
       execution->Bind(1, y, pd.diff_dst_desc(), &primitive);
       execution->Bind(2, w, pd.diff_weights_desc(), &primitive);

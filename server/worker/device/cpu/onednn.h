@@ -58,8 +58,8 @@ struct ConvolutionProblem {
 };
 absl::StatusOr<Primitive> MakeConvolution(const ConvolutionProblem& problem);
 
-// Whether the library honours a request for bf16 inside f32 primitives: one product of known bits is
-// run both ways, once in the process.
+// Whether the library honours a request for bf16 inside f32 primitives: one product of known bits
+// is run both ways, once in the process.
 bool FastBf16IsHonoured();
 
 // Asks for a number of threads while it lives, on the calling thread alone.

@@ -59,8 +59,8 @@ absl::Status Part::Run(const Call& call, absl::Span<const Address> operands) con
 }
 
 absl::Status Part::Multiply(const Call& call, const void* a, const void* b, void* y) const {
-  const Address operands[] = {const_cast<void*>(a), const_cast<void*>(b),
-                              accumulate_ ? y : nullptr, nullptr, y};
+  const Address operands[] = {const_cast<void*>(a), const_cast<void*>(b), accumulate_ ? y : nullptr,
+                              nullptr, y};
   return Run(call, operands);
 }
 

@@ -37,9 +37,9 @@ Geometry MakeGeometry(const PoolingAttributes& a, const TensorType& x, const Ten
   auto planes = [](const TensorType& type) {
     return Extents(type.strides.begin(), type.strides.begin() + 2);
   };
-  g.planes = MakeNest<3>(Extents(y.shape.begin(), y.shape.begin() + 2),
-                         {planes(x), indices != nullptr ? planes(*indices) : Extents(2, 0),
-                          planes(y)});
+  g.planes =
+      MakeNest<3>(Extents(y.shape.begin(), y.shape.begin() + 2),
+                  {planes(x), indices != nullptr ? planes(*indices) : Extents(2, 0), planes(y)});
   g.kind = a.kind;
   g.count_include_pad = a.count_include_pad;
   g.divisor = a.divisor_override;
@@ -56,8 +56,8 @@ Span3 WindowAt(const Geometry& g, const int64_t* at) {
   Span3 span;
   for (int i = 0; i < 3; ++i) {
     int64_t first = at[i] * g.stride[i] - g.padding[i];
-    const int64_t end = std::min(first + (g.kernel[i] - 1) * g.dilation[i] + 1,
-                                 g.x[i] + g.padding[i]);
+    const int64_t end =
+        std::min(first + (g.kernel[i] - 1) * g.dilation[i] + 1, g.x[i] + g.padding[i]);
     span.padded *= end - first;
     if (first < 0) first += (-first + g.dilation[i] - 1) / g.dilation[i] * g.dilation[i];
     span.first[i] = first;
@@ -83,8 +83,7 @@ void ForInside(const Geometry& g, const Span3& span, F&& f) {
   for (int64_t i = span.first[0]; i < span.last[0]; i += g.dilation[0]) {
     for (int64_t j = span.first[1]; j < span.last[1]; j += g.dilation[1]) {
       for (int64_t k = span.first[2]; k < span.last[2]; k += g.dilation[2]) {
-        f((i * g.x[1] + j) * g.x[2] + k,
-          i * g.x_step[0] + j * g.x_step[1] + k * g.x_step[2]);
+        f((i * g.x[1] + j) * g.x[2] + k, i * g.x_step[0] + j * g.x_step[1] + k * g.x_step[2]);
       }
     }
   }

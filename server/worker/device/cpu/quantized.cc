@@ -14,8 +14,7 @@ namespace {
 template <class Q>
 Q Clamp(double code, double low = std::numeric_limits<Q>::min()) {
   if (std::isnan(code)) return Q(0);  // undefined, but a number
-  return static_cast<Q>(
-      std::min<double>(std::max(code, low), std::numeric_limits<Q>::max()));
+  return static_cast<Q>(std::min<double>(std::max(code, low), std::numeric_limits<Q>::max()));
 }
 
 // Codes and floats walked together with the index of the channel; `strides` of x then y.
@@ -148,8 +147,8 @@ struct Linear {
     const float zero = static_cast<float>(grid.zero_point);
     const bool first = adds_first;
     Map1(in, x, codes, [inverse, zero, first](float value) {
-      const float code = first ? std::nearbyint(value * inverse + zero)
-                               : std::nearbyint(value * inverse) + zero;
+      const float code =
+          first ? std::nearbyint(value * inverse + zero) : std::nearbyint(value * inverse) + zero;
       return static_cast<int16_t>(Clamp<uint8_t>(code) - static_cast<int16_t>(zero));
     });
     if (tells_scale) *call.At<double>(kXScale) = grid.scale;
@@ -182,7 +181,8 @@ struct Linear {
       for (int64_t i = 0; i < k; ++i) w[i] = static_cast<int16_t>(row[i * w_column] - zero);
       const float scale = static_cast<float>(x_scale) * static_cast<float>(WeightScale(j));
       const float bias = has_bias ? call.At<float>(kBias)[j * bias_step] : 0.0f;
-      for (int64_t r = 0; r < rows; ++r) y[r * n + j] = Rescale<Y>(Dot(x + r * k, w, k), scale, bias);
+      for (int64_t r = 0; r < rows; ++r)
+        y[r * n + j] = Rescale<Y>(Dot(x + r * k, w, k), scale, bias);
     }
     Map1(out, y, call.At<Y>(kY), [](Y value) { return value; });
     return absl::OkStatus();
@@ -218,7 +218,8 @@ absl::Status BuildLinear(Builder& b) {
   l.w_at = b.Reserve(l.k * sizeof(int16_t));
   l.y_at = b.Reserve(l.rows * l.n * SizeOf(y.dtype));
   b.plan.choice.library = "own";
-  b.plan.choice.algorithm = absl::StrCat("s16 pairs, ", l.adds_first ? "onednn" : "x86", " rounding");
+  b.plan.choice.algorithm =
+      absl::StrCat("s16 pairs, ", l.adds_first ? "onednn" : "x86", " rounding");
   b.Cost(2.0 * l.rows * l.n * l.k, 0);
   b.plan.kernel = [l = std::move(l), x = x.dtype, y = y.dtype](const Call& call) {
     if (y == DType::kF32) return l.Run<float>(call, x);

@@ -103,8 +103,7 @@ absl::Status BuildCompress(Builder& b) {
                          absl::StrCat("group ", g, " of row ", i, " has ", count, " values")};
           return absl::OkStatus();
         }
-        const uint8_t* const at =
-            count == 2 ? found : kAlone[count == 1 ? found[0] : 4];
+        const uint8_t* const at = count == 2 ? found : kAlone[count == 1 ? found[0] : 4];
         for (int j = 0; j < 2; ++j) {
           values.at<Word>(call, i, 2 * g + j) = a.at<Word>(call, i, 4 * g + at[j]);
           indices.at<uint8_t>(call, i, 2 * g + j) = at[j];
@@ -138,8 +137,9 @@ absl::Status BuildMatmul(Builder& b) {
       for (int64_t j = 0; j < 2 * groups; ++j) {
         const int index = indices.at<uint8_t>(call, i, j);
         if (index > 3) {
-          *call.fault = {Reason::kIndexInvalid, i, j,
-                         absl::StrCat("index ", j, " of row ", i, " is ", index, "; allowed: 0 to 3")};
+          *call.fault = {
+              Reason::kIndexInvalid, i, j,
+              absl::StrCat("index ", j, " of row ", i, " is ", index, "; allowed: 0 to 3")};
           return absl::OkStatus();
         }
         const Word value = values.at<Word>(call, i, j);
