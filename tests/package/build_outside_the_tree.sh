@@ -9,10 +9,14 @@ cmake --install "$build" --prefix "$place/prefix" >"$place/log" 2>&1 || { cat "$
 cp -r "$source/outside" "$place/program"
 flags=''
 [ -z "$sanitizers" ] || flags="-fsanitize=$(echo "$sanitizers" | tr ';' ',')"
-cmake -S "$place/program" -B "$place/out" -G Ninja -DCMAKE_PREFIX_PATH="$place/prefix" \
-  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" >"$place/log" 2>&1 &&
-  cmake --build "$place/out" >>"$place/log" 2>&1 || { cat "$place/log"; exit 1; }
-said=$("$place/out/outside" "$place/nobody.sock") && code=0 || code=$?
+if ! cmake -S "$place/program" -B "$place/out" -G Ninja -DCMAKE_PREFIX_PATH="$place/prefix" \
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" >"$place/log" 2>&1 ||
+  ! cmake --build "$place/out" >>"$place/log" 2>&1; then
+  cat "$place/log"
+  exit 1
+fi
+code=0
+said=$("$place/out/outside" "$place/nobody.sock") || code=$?
 echo "$said"
 [ "$code" = 1 ] && [ "$said" = DAEMON_UNREACHABLE ]
 for file in bin/backendd bin/backendd-worker-cpu bin/backendctl share/backendd/backendd.protoset \
