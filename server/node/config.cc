@@ -115,8 +115,15 @@ const std::vector<Row>& Rows() {
       Number("quotas.leases", "leases of the node", &Config::leases, 1, kMany),
       Number("quotas.entries_per_lease", "flags of one lease", &Config::entries_per_lease, 1,
              kMany),
-      Number("quotas.waiters_per_key", "who waits for one flag", &Config::waiters_per_key, 0,
-             kMany),
+      Number("quotas.waiters_per_key", "waiters of one user for one flag", &Config::waiters_per_key,
+             0, kMany),
+      Number("quotas.watches_per_session", "watches of one session", &Config::watches_per_session,
+             1, kMany),
+      Number("quotas.mutations_per_second",
+             "grants and writes of one user that others see; 0: unlimited",
+             &Config::mutations_per_second, 0, kMany),
+      Number("quotas.mutation_burst", "how many of them may come at once", &Config::mutation_burst,
+             1, kMany),
   };
   return *rows;
 }
@@ -181,8 +188,9 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
   }
   for (const auto& [name, value] : sources.environment) {
     if (!absl::StartsWith(name, kVariablePrefix)) continue;
+    const std::string& variable = name;  // clang 14 captures no structured binding
     const auto row = std::find_if(Rows().begin(), Rows().end(), [&](const Row& candidate) {
-      return VariableOf(candidate.setting.name) == name;
+      return VariableOf(candidate.setting.name) == variable;
     });
     if (row != Rows().end()) {
       take(row->setting.name, value, name);
