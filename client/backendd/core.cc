@@ -77,7 +77,7 @@ void SessionCore::Stop() {
   }
   {
     MutexLock lock(&stream_mutex_);
-    if (stream_ != nullptr) {
+    if (context_ != nullptr) {
       if (connecting_ != absl::ZeroDuration()) {
         context_->TryCancel();
       } else {
@@ -180,11 +180,16 @@ absl::Status SessionCore::ReadOnce(bool* welcomed) {
   }
   {
     MutexLock lock(&stream_mutex_);
-    stream = stub.OpenSession(context.get());
-    stream_ = stream;
     context_ = context;
     connecting_ = sent;
-    stream->Write(request);
+  }
+  // May wait for a daemon that accepts and says nothing: what cancels it must not wait for the
+  // lock.
+  stream = stub.OpenSession(context.get());
+  stream->Write(request);
+  {
+    MutexLock lock(&stream_mutex_);
+    stream_ = stream;
   }
   v1::OpenSessionResponse frame;
   while (stream->Read(&frame)) {
@@ -245,7 +250,10 @@ absl::Status SessionCore::ReadOnce(bool* welcomed) {
     context_ = nullptr;
     connecting_ = absl::ZeroDuration();
   }
-  return WithReason(FromGrpc(stream->Finish()), address_);
+  const absl::Status end = FromGrpc(stream->Finish());
+  if (!*welcomed && absl::IsCancelled(end))  // by the beater
+    return Error(Reason::kDeadlineExceeded, absl::StrCat(address_, " did not answer in time"));
+  return WithReason(end, address_);
 }
 
 void SessionCore::Welcomed(const v1::Welcome& welcome) {
@@ -334,12 +342,12 @@ void SessionCore::Beat() {
     bool ended = stopping;
     {
       MutexLock stream_lock(&stream_mutex_);
-      if (stream_ != nullptr) {
+      if (context_ != nullptr) {
         ended = false;
         const absl::Duration limit = stopping ? absl::Seconds(1) : deadline_;
         if (connecting_ != absl::ZeroDuration() && now - connecting_ > limit) {
           context_->TryCancel();
-        } else if (connected && !stopping && connecting_ == absl::ZeroDuration()) {
+        } else if (connected && !stopping && stream_ != nullptr) {
           stream_->Write(frame);
         }
       }

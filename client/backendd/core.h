@@ -43,6 +43,7 @@ struct BufferRecord {
 
 // The way to one device's worker, for one session and one device epoch.
 struct WorkerLink {
+  std::string device;
   uint64_t session = 0, epoch = 0;
   std::string grant;  // 32 hex digits
   std::string socket;
@@ -91,13 +92,15 @@ class SessionCore {
   void ForgetPrivate(const std::vector<std::string>& flags);
 
   absl::Status WaitServing(const std::string& device, absl::Duration timeout);
+  // Best effort: a worker that is gone has forgotten it.
+  void ReleaseProgram(WorkerLink& link, uint64_t program);
   // The link of now; a new one has the session's buffers already. Errors: DEVICE_UNKNOWN,
   // WORKER_STARTING, DEVICE_LOST, DEVICE_DOWN, DAEMON_UNREACHABLE.
   absl::StatusOr<std::shared_ptr<WorkerLink>> Worker(const std::string& device);
   absl::StatusOr<std::shared_ptr<BufferRecord>> Allocate(const std::string& device, uint64_t bytes,
                                                          bool mapped, uint64_t id);
   absl::Status Free(uint64_t buffer);
-  uint64_t NewBufferId();
+  uint64_t NewId();  // of a buffer or a prepared program
 
   template <class Request, class Response>
   absl::Status Compute(const std::string& device,
@@ -110,10 +113,6 @@ class SessionCore {
     return Compute(**link, method, request, response, deadline);
   }
 
- private:
-  SessionCore(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration deadline,
-              SessionOptions options);
-
   template <class Method, class Request, class Response>
   absl::Status Compute(WorkerLink& link, Method method, const Request& request, Response* response,
                        absl::Duration deadline = absl::ZeroDuration()) {
@@ -121,9 +120,15 @@ class SessionCore {
     if (deadline == absl::ZeroDuration()) deadline = deadline_;
     context.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
     context.AddMetadata("backendd-grant", link.grant);
-    return WithReason(FromGrpc((link.stub.get()->*method)(&context, request, response)),
-                      link.socket);
+    return FromWorker(link, FromGrpc((link.stub.get()->*method)(&context, request, response)));
   }
+
+ private:
+  SessionCore(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration deadline,
+              SessionOptions options);
+
+  // DEVICE_LOST where the worker died before it answered; WaitServing then waits for the next one.
+  absl::Status FromWorker(const WorkerLink& link, absl::Status status);
   absl::Status MakeBuffer(WorkerLink& link, BufferRecord& record, bool mapped);
   absl::StatusOr<Frame> CallFds(WorkerLink& link, Frame frame, const std::string& path);
 
@@ -149,6 +154,7 @@ class SessionCore {
   bool first_failed_ ABSL_GUARDED_BY(mutex_) = false;
   v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::DeviceGrant> grants_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> lost_ ABSL_GUARDED_BY(mutex_);  // epochs that were seen to end
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration ttl_ ABSL_GUARDED_BY(mutex_);
   absl::Duration alive_ ABSL_GUARDED_BY(mutex_);  // when the last acknowledged frame was sent
@@ -165,7 +171,7 @@ class SessionCore {
   Mutex workers_mutex_;
   std::map<std::string, std::shared_ptr<WorkerLink>> links_ ABSL_GUARDED_BY(workers_mutex_);
   std::map<uint64_t, std::shared_ptr<BufferRecord>> buffers_ ABSL_GUARDED_BY(workers_mutex_);
-  uint64_t next_buffer_ ABSL_GUARDED_BY(workers_mutex_) = 1;
+  uint64_t next_id_ ABSL_GUARDED_BY(workers_mutex_) = 1;
 
   std::thread reader_, beater_;
 };

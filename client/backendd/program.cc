@@ -129,6 +129,7 @@ Program::Program(std::shared_ptr<SessionCore> core, std::string device)
 
 Program::~Program() {
   if (core_ == nullptr) return;  // moved from
+  if (keeper_ != nullptr) core_->ReleaseProgram(*keeper_, id_);
   for (uint64_t buffer : own_) (void)core_->Free(buffer);
 }
 
@@ -136,7 +137,7 @@ Tensor Program::Allocate(DType dtype, absl::Span<const int64_t> shape) {
   Tensor tensor{0, 0, RowMajor(dtype, shape)};
   const std::optional<int64_t> bytes = SpanBytes(tensor.type);
   if (!tensor.valid() || !bytes) return Tensor();
-  if (layout_ == 0) layout_ = core_->NewBufferId();
+  if (layout_ == 0) layout_ = core_->NewId();
   tensor.buffer = layout_;
   tensor.offset = layout_bytes_;
   layout_bytes_ += (std::max<uint64_t>(*bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
@@ -148,6 +149,8 @@ std::vector<Tensor> Program::Add(v1::Operation operation) {
   const size_t before = violations_.size();
   DecodedOperation decoded = Decode(operation, path, &violations_);
   if (violations_.size() == before) Infer(decoded.spec, path, &violations_);
+  if (id_ != 0)
+    violations_.push_back({path, Reason::kArgumentInvalid, "the program is prepared already"});
   if (violations_.size() != before) return {};
   std::vector<Tensor> outputs;
   for (const OperandSpec& spec : decoded.spec.operands) {
@@ -175,11 +178,36 @@ absl::Status Program::AllocateOwn() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Result> Program::Submit(const SubmitOptions& options) {
+absl::StatusOr<std::shared_ptr<WorkerLink>> Program::Worker() {
   RETURN_IF_ERROR(status());
   RETURN_IF_ERROR(core_->Check());
   RETURN_IF_ERROR(AllocateOwn());
-  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerLink> link, core_->Worker(device_));
+  ASSIGN_OR_RETURN(std::shared_ptr<WorkerLink> link, core_->Worker(device_));
+  if (id_ == 0 || keeper_ == link) return link;
+  v1::PrepareProgramRequest request;
+  request.set_session_id(link->session);
+  request.set_program_id(id_);
+  request.mutable_parameters()->Assign(parameters_.begin(), parameters_.end());
+  *request.mutable_operations() = operations_;
+  v1::PrepareProgramResponse response;
+  RETURN_IF_ERROR(
+      core_->Compute(*link, &v1::ComputeService::Stub::PrepareProgram, request, &response));
+  keeper_ = link;
+  return link;
+}
+
+absl::Status Program::Prepare(const std::vector<Tensor>& parameters) {
+  if (id_ != 0) return Error(Reason::kArgumentInvalid, "the program is prepared already");
+  for (const Tensor& parameter : parameters) parameters_.push_back(parameter.buffer);
+  id_ = core_->NewId();
+  const absl::Status prepared = Worker().status();
+  if (!prepared.ok()) id_ = 0;
+  if (id_ == 0) parameters_.clear();
+  return prepared;
+}
+
+absl::StatusOr<Result> Program::Submit(const SubmitOptions& options) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerLink> link, Worker());
   v1::SubmitRequest request;
   request.set_session_id(link->session);
   request.set_device_epoch(link->epoch);
@@ -196,12 +224,23 @@ absl::StatusOr<Result> Program::Submit(const SubmitOptions& options) {
     request.set_lease_id(options.lease->id());
     request.set_token(token);
   }
-  // Lent, not copied: a training step is sent thousands of times.
-  request.mutable_operations()->Swap(&operations_);
+  for (const auto& [parameter, tensor] : options.bindings) {
+    if (!parameter.valid() || parameter.type != tensor.type || tensor.offset < parameter.offset)
+      return Error(Reason::kArgumentInvalid,
+                   "a binding's tensor has its parameter's type and lies no nearer to its buffer's "
+                   "begin");
+    v1::Binding* binding = request.add_bindings();
+    binding->set_parameter(parameter.buffer);
+    binding->set_buffer(tensor.buffer);
+    binding->set_offset(tensor.offset - parameter.offset);
+  }
   Result result;
-  const absl::Status status = core_->Compute(device_, &v1::ComputeService::Stub::Submit, request,
+  request.set_program_id(id_);
+  // Lent, not copied: a step that is not prepared may be sent thousands of times.
+  if (id_ == 0) request.mutable_operations()->Swap(&operations_);
+  const absl::Status status = core_->Compute(*link, &v1::ComputeService::Stub::Submit, request,
                                              &result.response, deadline + absl::Seconds(1));
-  request.mutable_operations()->Swap(&operations_);
+  if (id_ == 0) request.mutable_operations()->Swap(&operations_);
   RETURN_IF_ERROR(status);
   return result;
 }

@@ -21,6 +21,12 @@ namespace backendd {
 
 class Lease;
 class SessionCore;
+struct WorkerLink;
+
+// What stands for a parameter of a prepared program in one run: as large and of the same type.
+struct Binding {
+  Tensor parameter, tensor;
+};
 
 struct SubmitOptions {
   v1::SubmitMode mode = v1::SUBMIT_MODE_COMPLETE;
@@ -28,6 +34,7 @@ struct SubmitOptions {
   absl::Duration deadline = absl::ZeroDuration();  // 0: the client's
   bool strict_flags = false;                       // FLAG_UNMET instead of falling back
   const Lease* lease = nullptr;                    // must still hold, else LEASE_STALE
+  std::vector<Binding> bindings;                   // other parameters stand for themselves
 };
 
 // What became of one run.
@@ -86,6 +93,12 @@ class Program {
   // in order. Nothing where it was refused.
   std::vector<Tensor> Add(v1::Operation operation);
 
+  // From now on the worker keeps the operations, and Submit sends only which program and its
+  // bindings; nothing can be added any more. Each parameter is a whole buffer, seen through any
+  // view of it. A new session or worker gets the operations again by itself. Errors: those of
+  // Submit, QUOTA_EXCEEDED.
+  absl::Status Prepare(const std::vector<Tensor>& parameters = {});
+
   absl::Status status() const { return ErrorFrom(violations_); }
   int size() const { return operations_.size(); }
   // Errors: status(); SESSION_FORKED, DEVICE_LOST, and those of ComputeService.Submit. That an
@@ -95,6 +108,8 @@ class Program {
  private:
   Tensor One(v1::Operation operation);
   absl::Status AllocateOwn();
+  // The worker to submit to; it has the own buffers and, once prepared, the operations.
+  absl::StatusOr<std::shared_ptr<WorkerLink>> Worker();
 
   std::shared_ptr<SessionCore> core_;
   std::string device_;
@@ -103,6 +118,9 @@ class Program {
   std::vector<uint64_t> own_;  // buffers that the worker has
   uint64_t layout_ = 0;        // the buffer that outputs are laid out in now; 0: none yet
   uint64_t layout_bytes_ = 0;
+  uint64_t id_ = 0;  // of the prepared program; 0: not prepared
+  std::vector<uint64_t> parameters_;
+  std::shared_ptr<WorkerLink> keeper_;  // who has it
 };
 
 }  // namespace backendd

@@ -122,7 +122,7 @@ absl::Status Session::WaitServing(const std::string& device, absl::Duration time
 absl::StatusOr<Buffer> Session::AllocateBuffer(const std::string& device, uint64_t bytes,
                                                bool mapped) {
   RETURN_IF_ERROR(core_->Check());
-  ASSIGN_OR_RETURN(auto record, core_->Allocate(device, bytes, mapped, core_->NewBufferId()));
+  ASSIGN_OR_RETURN(auto record, core_->Allocate(device, bytes, mapped, core_->NewId()));
   return Buffer(core_, std::move(record));
 }
 

@@ -16,10 +16,13 @@ absl::Status SessionCore::WaitServing(const std::string& device, absl::Duration 
   MutexLock lock(&mutex_);
   while (true) {
     const auto found = grants_.find(device);
-    if (found != grants_.end() && found->second.state() == v1::DEVICE_STATE_SERVING)
+    const auto lost = lost_.find(device);
+    if (found != grants_.end() && found->second.state() == v1::DEVICE_STATE_SERVING &&
+        (lost == lost_.end() || lost->second != found->second.device_epoch()))
       return absl::OkStatus();
     const absl::Duration left = until - SteadyNow();
     if (left <= absl::ZeroDuration()) {
+      lost_.erase(device);  // perhaps only a connection broke
       if (found == grants_.end())
         return Error(Reason::kDeviceUnknown, absl::StrCat("no device '", device, "' here"));
       return Error(Reason::kWorkerStarting,
@@ -59,6 +62,7 @@ absl::StatusOr<std::shared_ptr<WorkerLink>> SessionCore::Worker(const std::strin
   if (link != nullptr && link->session == session && link->epoch == grant.device_epoch())
     return link;
   auto fresh = std::make_shared<WorkerLink>();
+  fresh->device = device;
   fresh->session = session;
   fresh->epoch = grant.device_epoch();
   fresh->grant = absl::BytesToHexString(grant.token());
@@ -72,6 +76,22 @@ absl::StatusOr<std::shared_ptr<WorkerLink>> SessionCore::Worker(const std::strin
   return link;
 }
 
+absl::Status SessionCore::FromWorker(const WorkerLink& link, absl::Status status) {
+  const std::optional<Reason> reason = ReasonOf(status);
+  const bool gone = absl::IsCancelled(status) || absl::IsUnavailable(status);
+  if (!reason && gone) {
+    status = Error(Reason::kDeviceLost,
+                   absl::StrCat("the worker of '", link.device, "' ended before it answered (",
+                                status.message(), ")"),
+                   {{"device", link.device}, {"old_epoch", absl::StrCat(link.epoch)}});
+  }
+  if (ReasonOf(status) == Reason::kDeviceLost) {
+    MutexLock lock(&mutex_);
+    lost_[link.device] = link.epoch;
+  }
+  return WithReason(std::move(status), link.socket);
+}
+
 absl::StatusOr<Frame> SessionCore::CallFds(WorkerLink& link, Frame frame, const std::string& path) {
   MutexLock lock(&link.mutex);
   frame.session = link.session;
@@ -82,13 +102,14 @@ absl::StatusOr<Frame> SessionCore::CallFds(WorkerLink& link, Frame frame, const 
     hello.request = link.next_request++;
     hello.session = link.session;
     hello.payload = absl::HexStringToBytes(link.grant);
-    RETURN_IF_ERROR(channel.Call(hello, deadline_).status());
+    RETURN_IF_ERROR(FromWorker(link, channel.Call(hello, deadline_).status()));
     link.fds = std::move(channel);
   }
   frame.request = link.next_request++;
   absl::StatusOr<Frame> answer = link.fds->Call(frame, deadline_);
-  if (!answer.ok()) link.fds.reset();  // the next call opens another one
-  return answer;
+  if (answer.ok()) return answer;
+  link.fds.reset();  // the next call opens another one
+  return FromWorker(link, answer.status());
 }
 
 // Arenas come from the worker once; later workers and sessions import the same memory.
@@ -125,9 +146,9 @@ absl::Status SessionCore::MakeBuffer(WorkerLink& link, BufferRecord& record, boo
   return absl::OkStatus();
 }
 
-uint64_t SessionCore::NewBufferId() {
+uint64_t SessionCore::NewId() {
   MutexLock lock(&workers_mutex_);
-  return next_buffer_++;
+  return next_id_++;
 }
 
 absl::StatusOr<std::shared_ptr<BufferRecord>> SessionCore::Allocate(const std::string& device,
@@ -161,6 +182,15 @@ absl::Status SessionCore::Free(uint64_t buffer) {
   request.add_buffers(buffer);
   v1::FreeBuffersResponse response;
   return Compute(*link, &v1::ComputeService::Stub::FreeBuffers, request, &response);
+}
+
+void SessionCore::ReleaseProgram(WorkerLink& link, uint64_t program) {
+  if (!Check().ok()) return;
+  v1::ReleaseProgramRequest request;
+  request.set_session_id(link.session);
+  request.set_program_id(program);
+  v1::ReleaseProgramResponse response;
+  Compute(link, &v1::ComputeService::Stub::ReleaseProgram, request, &response).IgnoreError();
 }
 
 }  // namespace backendd

@@ -1,6 +1,6 @@
 // Trains a classifier of handwritten digits: two convolutions and a linear layer, SGD with
 // momentum. The host only lays out data (each batch shifted by at most a pixel); all arithmetic is
-// backendd programs.
+// backendd programs, the training step one that the worker keeps.
 #include <zlib.h>
 
 #include <algorithm>
@@ -191,17 +191,22 @@ absl::Status Train(const Arguments& arguments) {
   ASSIGN_OR_RETURN(Buffer parameters, session->AllocateArena("cpu", 256 << 10));
   ASSIGN_OR_RETURN(const Network net, Lay(parameters, random));
   ASSIGN_OR_RETURN(Buffer pictures, session->AllocateArena("cpu", held_out * kPixels * 4));
-  ASSIGN_OR_RETURN(Buffer batch, session->AllocateArena("cpu", kBatch * kPixels * 4));
-  ASSIGN_OR_RETURN(Buffer labels, session->AllocateArena("cpu", kBatch * 8));
+  ASSIGN_OR_RETURN(Buffer batches, session->AllocateArena("cpu", kTrain * kPixels * 4));
+  ASSIGN_OR_RETURN(Buffer labels, session->AllocateArena("cpu", kTrain * 8));
   ASSIGN_OR_RETURN(Buffer scalars, session->AllocateArena("cpu", 512));
   const Tensor one = scalars.View(DType::kF32, {}), rate = scalars.View(DType::kF32, {1}, 256);
   scalars.as<float>()[0] = 1;
   for (int i = 0; i < held_out; ++i)
     Shift(digits[kTrain + i], 0, 0, pictures.as<float>().data() + i * kPixels);
 
+  // An epoch's batches lie one after the other; the step is built for the first, and bound to each.
+  const auto batch = [&](int begin) {
+    return batches.View(DType::kF32, {kBatch, 1, kSide, kSide}, begin * kPixels * 4);
+  };
+  const auto target = [&](int begin) { return labels.View(DType::kS64, {kBatch}, begin * 8); };
   Program step = session->NewProgram("cpu");
-  Step(step, net, batch.View(DType::kF32, {kBatch, 1, kSide, kSide}),
-       labels.View(DType::kS64, {kBatch}), one, rate);
+  Step(step, net, batch(0), target(0), one, rate);
+  RETURN_IF_ERROR(step.Prepare({batch(0), target(0)}));
   Program test = session->NewProgram("cpu");
   v1::Reduction classes;
   classes.add_dim(1);
@@ -218,16 +223,17 @@ absl::Status Train(const Arguments& arguments) {
   for (int epoch = 0, done = 0; epoch < kEpochs; ++epoch) {
     std::shuffle(order.begin(), order.end(), random);
     float loss = 0;
+    for (int i = 0, dx = 0, dy = 0; i < kTrain; ++i) {
+      if (i % kBatch == 0) dx = pixel(random), dy = pixel(random);
+      const Digit& digit = digits[order[i]];
+      Shift(digit, dx, dy, batches.as<float>().data() + i * kPixels);
+      labels.as<int64_t>()[i] = digit.label;
+    }
     for (int begin = 0; begin < kTrain; begin += kBatch, ++done) {
-      const int dx = pixel(random), dy = pixel(random);
-      for (int i = 0; i < kBatch; ++i) {
-        const Digit& digit = digits[order[begin + i]];
-        Shift(digit, dx, dy, batch.as<float>().data() + i * kPixels);
-        labels.as<int64_t>()[i] = digit.label;
-      }
       scalars.as<float>()[64] = kRate * (1 - static_cast<double>(done) / steps);
       SubmitOptions run;
       run.lease = &lease;
+      run.bindings = {{batch(0), batch(begin)}, {target(0), target(begin)}};
       const bool last = done + 1 == steps;
       run.stamp_detail = last ? v1::STAMP_DETAIL_FULL : v1::STAMP_DETAIL_NONE;
       ASSIGN_OR_RETURN(const Result result, step.Submit(run));

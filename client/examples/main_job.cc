@@ -148,7 +148,6 @@ class MainJob {
   }
 
   // Shows what the children say until `done`, or all have ended. A child that failed ends it.
-  // Shows what the children say until `done`, or all have ended. A child that failed ends it.
   absl::Status Pump(const std::function<bool()>& done) {
     while (!done() && (digits_.output || spectrogram_.output || holder_.output)) {
       ASSIGN_OR_RETURN(const bool said, Listen(60000));
