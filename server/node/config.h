@@ -32,6 +32,9 @@ struct Config {
   int64_t leases = 65536;
   int64_t entries_per_lease = 128;
   int64_t waiters_per_key = 16;
+  int64_t watches_per_session = 32;
+  int64_t mutations_per_second = 200;
+  int64_t mutation_burst = 400;
 
   RoleRules roles;                // `roles` and `default_role`
   std::vector<LayerEntry> flags;  // the flag layer "file"; sources are "file:LINE"

@@ -29,6 +29,9 @@ NodeQuotas QuotasOf(const Config& config) {
   quotas.leases_per_session = static_cast<int>(config.leases_per_session);
   quotas.entries_per_lease = static_cast<int>(config.entries_per_lease);
   quotas.waiters_per_key = static_cast<int>(config.waiters_per_key);
+  quotas.watches_per_session = static_cast<int>(config.watches_per_session);
+  quotas.mutations_per_second = static_cast<int>(config.mutations_per_second);
+  quotas.mutation_burst = static_cast<int>(config.mutation_burst);
   return quotas;
 }
 
@@ -46,8 +49,7 @@ Node::Options NodeOptions(const Config& config, std::optional<gid_t> group) {
   if (group.has_value())  // unless the configuration says otherwise of it
     options.roles.rules.push_back({std::nullopt, group, Role::kWorker});
   options.quotas = QuotasOf(config);
-  options.notes = {"cpu only (no CUDA worker is built)",
-                   "base values are in memory: they do not survive a restart"};
+  options.notes = {"cpu only (no CUDA worker is built)"};
   return options;
 }
 

@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "server/node/commit/commands.h"
 #include "server/node/node_impl.h"
-#include "spdlog/spdlog.h"
+#include "shared/log/log.h"
 
 namespace backendd::node {
 namespace {
@@ -22,6 +22,16 @@ thread_local bool sending = false;  // this thread is in Workers::Send, under th
 std::string NewEpoch() { return absl::BytesToHexString(View(RandomToken())).substr(0, 16); }
 
 }  // namespace
+
+absl::Status QuotaExceeded(const char* quota, int limit, absl::string_view what,
+                           std::optional<absl::Duration> retry_after) {
+  ErrorDetails details;
+  details.reason = Reason::kQuotaExceeded;
+  details.metadata = {
+      {"quota", quota}, {"limit", absl::StrCat(limit)}, {"usage", absl::StrCat(limit)}};
+  details.retry_after = retry_after;
+  return Error(std::move(details), absl::StrCat("at most ", limit, " ", what));
+}
 
 std::string RandomToken() {
   std::string token(16, '\0');
@@ -37,6 +47,10 @@ std::string CauseName(v1::EndCause cause) {
 bool SameProcess(const Peer& a, const Peer& b) {
   if (&a == &b) return true;
   return a.pid != 0 && a.pid == b.pid && a.uid == b.uid && a.pidfd_inode == b.pidfd_inode;
+}
+
+std::string PeerText(const Peer& peer) {
+  return absl::StrCat("uid ", peer.uid, " pid ", peer.pid, " (", peer.comm, ")");
 }
 
 v1::FlagChange ToProto(const ValueChange& change) {
@@ -134,7 +148,8 @@ Node::Node(Options options, Workers* workers)
       workers_(workers),
       epoch_(NewEpoch()),
       started_(clock_->Steady()),
-      leases_(clock_) {}
+      leases_(clock_),
+      mutations_(options_.quotas.mutations_per_second, options_.quotas.mutation_burst) {}
 
 Node::~Node() {
   reaper_.reset();
@@ -169,6 +184,25 @@ absl::StatusOr<std::optional<SessionId>> Node::OwnIf(const Caller& caller, bool 
   if (!has) return std::optional<SessionId>();
   ASSIGN_OR_RETURN(const SessionId own, Own(caller, session));
   return std::optional<SessionId>(own);
+}
+
+absl::Status Node::Throttle(const Caller& caller) {
+  const absl::Duration wait = mutations_.Take(caller.peer->uid, clock_->Steady());
+  if (wait == absl::ZeroDuration()) return absl::OkStatus();
+  return QuotaExceeded("mutations_per_second", options_.quotas.mutations_per_second,
+                       "grants and shared writes per second", wait);
+}
+
+Node::Replays& Node::ReplaysOf(uid_t user) {
+  Replays& replays = replays_[user];
+  while (!replays.order.empty()) {
+    const auto& [id, oldest] = replays.order.front();
+    if (replays.order.size() <= kMostRemembered && oldest->at + kRemembered > clock_->Steady())
+      break;
+    replays.Forget(id, oldest);
+    replays.order.pop_front();
+  }
+  return replays;
 }
 
 absl::Status Node::CheckRevision(bool has, uint64_t revision) const {
@@ -292,7 +326,7 @@ void Node::Publish(const Change& change) {
   }
 }
 
-uint64_t Node::End(const std::vector<Ending>& sessions,
+uint64_t Node::End(std::vector<Ending> sessions,
                    const std::vector<std::pair<LeaseId, v1::EndCause>>& leases,
                    std::function<void()> then) {
   control::v1::Command extra;
@@ -301,6 +335,7 @@ uint64_t Node::End(const std::vector<Ending>& sessions,
   std::vector<SessionId> ended;
   std::string cause;
   const auto end_lease = [&](LeaseId id, v1::EndCause why) {
+    mutex_.AssertHeld();
     const HeldLease* lease = leases_.Find(id);
     if (lease == nullptr || lease->state == LeaseState::kEnding) return;
     if (lease->state == LeaseState::kWaiting) {
@@ -315,6 +350,11 @@ uint64_t Node::End(const std::vector<Ending>& sessions,
     extra.mutable_snapshot()->add_ended_leases(id.value());
     gone.push_back({id, lease->session});
   };
+  for (const auto& [id, why] : leases) {  // a HoldLease call is over with its lease
+    const HeldLease* lease = leases_.Find(id);
+    if (lease != nullptr && sessions_.at(lease->session)->hold)
+      sessions.push_back({lease->session, why});
+  }
   for (const Ending& ending : sessions) {
     const auto found = sessions_.find(ending.session);
     if (found == sessions_.end()) continue;
@@ -322,9 +362,10 @@ uint64_t Node::End(const std::vector<Ending>& sessions,
     if (session.state == v1::SESSION_STATE_ENDING) continue;
     session.state = v1::SESSION_STATE_ENDING;
     cause = absl::StrCat("session ended: ", CauseName(ending.cause));
-    spdlog::info("session ended id={} cause={} pid={} leases={}", Prefix(ending.session),
-                 CauseName(ending.cause), session.caller.peer->pid,
-                 leases_.OfSession(ending.session).size());
+    LogInfo("session ended", {{"session", Prefix(ending.session)},
+                              {"cause", CauseName(ending.cause)},
+                              {"pid", session.caller.peer->pid},
+                              {"leases", leases_.OfSession(ending.session).size()}});
     {
       MutexLock lock(&published_mutex_);
       identities_.erase(ending.session);
@@ -366,6 +407,7 @@ uint64_t Node::End(const std::vector<Ending>& sessions,
                     const auto found = sessions_.find(id);
                     if (--sessions_by_user_[found->second->caller.peer->uid] == 0)
                       sessions_by_user_.erase(found->second->caller.peer->uid);
+                    Remember(*found->second);
                     sessions_.erase(found);
                   }
                   GrantWaiters();
@@ -406,8 +448,8 @@ absl::Duration Node::Expire(absl::Duration stall) {
   Turn turn(this);
   const absl::Duration now = clock_->Steady();
   if (stall > absl::ZeroDuration()) {
-    spdlog::warn("the daemon did not run for {} ms; deadlines moved",
-                 absl::ToInt64Milliseconds(stall));
+    LogWarning("the daemon did not run for a while; deadlines moved",
+               {{"stall", absl::FormatDuration(stall)}});
     leases_.CreditStall(stall);
     std::set<std::pair<absl::Duration, SessionId>> moved;
     for (const auto& [deadline, id] : session_deadlines_) {
@@ -453,6 +495,17 @@ absl::Duration Node::Expire(absl::Duration stall) {
 
 void Node::OnWorkerReady(const v1::Device& device) {
   Turn turn(this);
+  // What a worker is built with outlives it: it comes back the same, or says otherwise then.
+  NodeFacts facts = store_->latest()->facts();
+  if (device.device() == "cpu" && !device.isa().empty()) facts.cpu_capability = device.isa();
+  facts.libraries = options_.facts.libraries;
+  for (const v1::Device& other : workers_->Devices())
+    facts.libraries.insert(other.libraries().begin(), other.libraries().end());
+  facts.libraries.insert(device.libraries().begin(), device.libraries().end());
+  if (facts != store_->latest()->facts()) {
+    store_->SetFacts(std::move(facts));
+    Commit(absl::StrCat("worker ready: ", device.device()), false, {}, {}, nullptr);
+  }
   control::v1::Command complete;
   *complete.mutable_snapshot() = CompleteFor(device.device(), *store_->latest());
   for (LeaseId id : leases_.All()) {
@@ -483,8 +536,8 @@ void Node::OnDeviceChanged(const v1::Device& device, uint64_t old_epoch) {
 }
 
 void Node::OnSessionFreed(const DeviceId& device, uint64_t session, uint64_t bytes) {
-  spdlog::info("session freed device={} session={} bytes={}", device, Prefix(SessionId(session)),
-               bytes);
+  LogInfo("session freed",
+          {{"device", device}, {"session", Prefix(SessionId(session))}, {"bytes", bytes}});
 }
 
 }  // namespace backendd::node

@@ -23,6 +23,7 @@
 #include "server/node/lease/lease_reaper.h"
 #include "server/node/lease/lease_table.h"
 #include "server/node/session/death_watch.h"
+#include "server/node/session/rate_limit.h"
 #include "server/node/session/roles.h"
 #include "shared/clock.h"
 #include "shared/sync.h"
@@ -32,7 +33,9 @@ namespace backendd::node {
 struct NodeQuotas {
   int sessions = 16384, sessions_per_user = 1024;
   int leases = 65536, leases_per_session = 256, entries_per_lease = 128;
-  int waiters_per_key = 16;
+  int waiters_per_key = 16;  // of one user
+  int watches_per_session = 32;
+  int mutations_per_second = 0, mutation_burst = 400;  // of one user; 0: unlimited
 };
 
 // Answers a call; runs once, without the lock.
@@ -132,6 +135,7 @@ class Node final : public Workers::Observer {
   struct Inflight;
   struct Watcher;
   struct Replay;
+  struct Replays;
   struct Past {  // one revision, for those who resume a watch
     uint64_t revision;
     std::string cause;
@@ -141,6 +145,11 @@ class Node final : public Workers::Observer {
     SessionId session;
     v1::EndCause cause;
   };
+  struct Former {  // an ended session, for who comes back too late
+    std::string resume_token;
+    uid_t uid;
+    absl::Duration at;
+  };
 
   Node(Options options, Workers* workers);
   std::shared_ptr<const Snapshot> published() const;
@@ -149,6 +158,15 @@ class Node final : public Workers::Observer {
   absl::StatusOr<SessionId> Own(const Caller&, uint64_t session) const;
   absl::StatusOr<std::optional<SessionId>> OwnIf(const Caller&, bool has, uint64_t session) const;
 
+  // The reading, of a live number too.
+  absl::StatusOr<Reading> Read(const Snapshot&, FlagId, absl::Span<const std::string> arguments,
+                               const std::optional<DeviceId>&, std::optional<SessionId>) const;
+  // For ListFlags, whose pages are of one revision: keeps a snapshot; finds one, or REVISION_STALE.
+  void KeepListed(std::shared_ptr<const Snapshot> snapshot);
+  absl::StatusOr<std::shared_ptr<const Snapshot>> Listed(uint64_t revision) const;
+
+  // QUOTA_EXCEEDED where the caller changes what others see too often.
+  absl::Status Throttle(const Caller&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRevision(bool has, uint64_t revision) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the gathered edits one revision, tells the workers, and runs `then` when it is in force.
@@ -164,7 +182,7 @@ class Node final : public Workers::Observer {
   }
 
   // The one ending: private values and lease entries go in one revision, keys last.
-  uint64_t End(const std::vector<Ending>& sessions,
+  uint64_t End(std::vector<Ending> sessions,
                const std::vector<std::pair<LeaseId, v1::EndCause>>& leases,
                std::function<void()> then) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeaveLine(LeaseId lease, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -172,8 +190,10 @@ class Node final : public Workers::Observer {
   absl::StatusOr<SessionId> AddSession(const Caller&, const v1::Hello&, absl::Duration ttl,
                                        absl::Duration grace, SessionSink*)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Welcome(SessionId session, bool resumed, SessionId lost)
+  // `hello`: of a session that comes back.
+  void Welcome(SessionId session, bool resumed, const v1::Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remember(const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Check(const Caller&, const google::protobuf::RepeatedPtrField<v1::LeaseEntry>&,
                      SessionId session, const char* field, bool writing,
@@ -195,6 +215,8 @@ class Node final : public Workers::Observer {
   template <class Req, class Resp>
   bool Once(const Caller&, const Req& request, Done<Resp>* done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The user's repeats, without those that are too old.
+  Replays& ReplaysOf(uid_t user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const SystemClock system_clock_;
@@ -207,6 +229,7 @@ class Node final : public Workers::Observer {
   std::shared_ptr<const Snapshot> published_ ABSL_GUARDED_BY(published_mutex_);
   absl::flat_hash_map<SessionId, std::shared_ptr<const Peer>> identities_
       ABSL_GUARDED_BY(published_mutex_);
+  std::map<uint64_t, std::shared_ptr<const Snapshot>> listed_ ABSL_GUARDED_BY(published_mutex_);
 
   mutable Mutex mutex_;
   std::unique_ptr<FlagStore> store_ ABSL_GUARDED_BY(mutex_);
@@ -218,8 +241,10 @@ class Node final : public Workers::Observer {
   std::map<uint64_t, std::unique_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_watch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Past> history_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<Replay>> replays_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> replay_order_ ABSL_GUARDED_BY(mutex_);
+  std::map<uid_t, Replays> replays_ ABSL_GUARDED_BY(mutex_);
+  std::map<SessionId, Former> former_ ABSL_GUARDED_BY(mutex_);
+  std::deque<SessionId> former_order_ ABSL_GUARDED_BY(mutex_);
+  RateLimit mutations_ ABSL_GUARDED_BY(mutex_);
   std::deque<Inflight> inflight_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> after_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

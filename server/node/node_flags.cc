@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "google/protobuf/stubs/common.h"
 #include "server/node/flags/queries.h"
@@ -12,9 +13,7 @@
 namespace backendd::node {
 namespace {
 
-std::string PeerText(const Peer& peer) {
-  return absl::StrCat("uid ", peer.uid, " pid ", peer.pid, " (", peer.comm, ")");
-}
+constexpr size_t kMostListed = 64;  // revisions that lists are leafed through in
 
 absl::StatusOr<std::optional<DeviceId>> DeviceIf(bool has, const std::string& text,
                                                  const NodeFacts& facts) {
@@ -77,25 +76,47 @@ v1::FlagDescription Describe(const FlagInfo& info) {
 
 }  // namespace
 
+absl::StatusOr<Reading> Node::Read(const Snapshot& snapshot, FlagId flag,
+                                   absl::Span<const std::string> arguments,
+                                   const std::optional<DeviceId>& device,
+                                   std::optional<SessionId> session) const {
+  ASSIGN_OR_RETURN(Reading reading, Answer(snapshot, flag, arguments, device, session));
+  if (!Catalogue::Get().info(flag).live || !device.has_value()) return reading;
+  if (const auto plans = workers_->FftPlans(*device); plans.has_value())
+    reading.value = static_cast<int64_t>(*plans);
+  return reading;
+}
+
+void Node::KeepListed(std::shared_ptr<const Snapshot> snapshot) {
+  MutexLock lock(&published_mutex_);
+  const uint64_t revision = snapshot->revision();
+  listed_[revision] = std::move(snapshot);
+  if (listed_.size() > kMostListed) listed_.erase(listed_.begin());
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> Node::Listed(uint64_t revision) const {
+  MutexLock lock(&published_mutex_);
+  if (revision == 0 || revision == published_->revision()) return published_;
+  const auto found = listed_.find(revision);
+  if (found != listed_.end()) return found->second;
+  return Error(Reason::kRevisionStale,
+               absl::StrCat("the list began at revision ", revision, "; now it is ",
+                            published_->revision(), ": begin anew"));
+}
+
 absl::StatusOr<v1::GetFlagResponse> Node::GetFlag(const Caller& caller,
                                                   const v1::GetFlagRequest& request) {
   RETURN_IF_ERROR(Admit(caller, Act::kRead));
   ASSIGN_OR_RETURN(const FlagId flag, Catalogue::Get().Lookup(request.flag()));
   ASSIGN_OR_RETURN(const auto session,
                    OwnIf(caller, request.has_session_id(), request.session_id()));
-  ASSIGN_OR_RETURN(const auto device,
-                   DeviceIf(request.has_device(), request.device(), options_.facts));
   const std::shared_ptr<const Snapshot> snapshot = published();
+  ASSIGN_OR_RETURN(const auto device,
+                   DeviceIf(request.has_device(), request.device(), snapshot->facts()));
   v1::GetFlagResponse response;
-  if (request.arguments().empty() && !session.has_value() &&
-      Catalogue::Get().info(flag).arguments.empty() && !Catalogue::Get().info(flag).over_tensors) {
-    *response.mutable_reading() = ShowReading(flag, snapshot->Read(flag, device));
-  } else {
-    const std::vector<std::string> arguments(request.arguments().begin(),
-                                             request.arguments().end());
-    ASSIGN_OR_RETURN(const Reading reading, Answer(*snapshot, flag, arguments, device, session));
-    *response.mutable_reading() = ShowReading(flag, reading);
-  }
+  const std::vector<std::string> arguments(request.arguments().begin(), request.arguments().end());
+  ASSIGN_OR_RETURN(const Reading reading, Read(*snapshot, flag, arguments, device, session));
+  *response.mutable_reading() = ShowReading(flag, reading);
   if (!device.has_value()) PutDevices(*snapshot, flag, response.mutable_reading());
   response.set_revision(snapshot->revision());
   response.set_epoch(epoch_);
@@ -108,13 +129,9 @@ absl::StatusOr<v1::ListFlagsResponse> Node::ListFlags(const Caller& caller,
   ASSIGN_OR_RETURN(const Page page, PageOf(request.page_size(), request.page_token()));
   ASSIGN_OR_RETURN(const auto session,
                    OwnIf(caller, request.has_session_id(), request.session_id()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Snapshot> snapshot, Listed(page.revision));
   ASSIGN_OR_RETURN(const auto device,
-                   DeviceIf(request.has_device(), request.device(), options_.facts));
-  const std::shared_ptr<const Snapshot> snapshot = published();
-  if (page.revision != 0 && page.revision != snapshot->revision())
-    return Error(Reason::kRevisionStale,
-                 absl::StrCat("the list began at revision ", page.revision, "; now it is ",
-                              snapshot->revision(), ": begin anew"));
+                   DeviceIf(request.has_device(), request.device(), snapshot->facts()));
   std::vector<const FlagInfo*> flags;
   for (const FlagInfo& info : Catalogue::Get().flags()) {
     if (absl::StartsWith(info.name, request.prefix()) && info.access != FlagAccess::kAction &&
@@ -127,19 +144,16 @@ absl::StatusOr<v1::ListFlagsResponse> Node::ListFlags(const Caller& caller,
   response.set_revision(snapshot->revision());
   response.set_epoch(epoch_);
   for (size_t i = page.from; i < flags.size(); ++i) {
-    Reading reading = snapshot->Read(flags[i]->id, device);
-    if (session.has_value()) {
-      auto own = snapshot->ReadFor(flags[i]->id, device, *session);
-      if (own.ok()) {
-        reading = *std::move(own);
-      } else {
-        reading.value.reset();
-        reading.unavailable = Str(own.status().message());
-      }
+    auto own = Read(*snapshot, flags[i]->id, {}, device, session);
+    Reading reading = own.ok() ? *std::move(own) : snapshot->Read(flags[i]->id, device);
+    if (!own.ok()) {
+      reading.value.reset();
+      reading.unavailable = Str(own.status().message());
     }
     if (request.changed_only() && reading.layer == Layer::kBuiltIn) continue;
     if (static_cast<size_t>(response.readings_size()) == page.size) {
       response.set_next_page_token(PageToken(snapshot->revision(), i));
+      KeepListed(snapshot);
       break;
     }
     *response.add_readings() = ShowReading(flags[i]->id, reading);
@@ -171,11 +185,11 @@ absl::StatusOr<v1::ExplainFlagResponse> Node::ExplainFlag(const Caller& caller,
   ASSIGN_OR_RETURN(const FlagId flag, Catalogue::Get().Lookup(request.flag()));
   ASSIGN_OR_RETURN(const auto session,
                    OwnIf(caller, request.has_session_id(), request.session_id()));
-  ASSIGN_OR_RETURN(const auto device,
-                   DeviceIf(request.has_device(), request.device(), options_.facts));
   const std::shared_ptr<const Snapshot> snapshot = published();
+  ASSIGN_OR_RETURN(const auto device,
+                   DeviceIf(request.has_device(), request.device(), snapshot->facts()));
   v1::ExplainFlagResponse response;
-  ASSIGN_OR_RETURN(const Reading reading, Answer(*snapshot, flag, {}, device, session));
+  ASSIGN_OR_RETURN(const Reading reading, Read(*snapshot, flag, {}, device, session));
   *response.mutable_reading() = ShowReading(flag, reading);
   if (!device.has_value()) PutDevices(*snapshot, flag, response.mutable_reading());
   for (const Explanation& line : snapshot->Explain(flag, device, session)) {
@@ -214,6 +228,7 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
                     Done<v1::SetFlagsResponse> done) {
   Turn turn(this);
   const auto fail = [&](absl::Status status) {
+    mutex_.AssertHeld();
     After([done, status = std::move(status)] { done(status); });
   };
   auto status = Admit(caller, request.has_session_id() ? Act::kSession : Act::kBase);
@@ -234,7 +249,7 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
     if (one.has_value()) entry.value = FromProto(one.value());
     if (one.has_if_mod_revision()) entry.if_mod_revision = one.if_mod_revision();
     if (one.scope().kind() == v1::SCOPE_KIND_DEVICE) {
-      auto device = FindDevice(one.scope().device(), options_.facts);
+      auto device = FindDevice(one.scope().device(), store_->latest()->facts());
       if (!device.ok()) {
         violations.push_back({entry.field + ".scope.device", *ReasonOf(device.status()),
                               Str(device.status().message())});
@@ -255,6 +270,8 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
     return After([done, response] { done(response); });
   }
   if (!violations.empty()) return fail(ErrorFrom(std::move(violations)));
+  if (!session->has_value()) status = Throttle(caller);
+  if (!status.ok()) return fail(status);
   const Writer writer{PeerText(*caller.peer), request.reason()};
   std::set<SessionId> touched;
   if (session->has_value()) {
@@ -288,6 +305,7 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
                       Done<v1::UnsetFlagsResponse> done) {
   Turn turn(this);
   const auto fail = [&](absl::Status status) {
+    mutex_.AssertHeld();
     After([done, status = std::move(status)] { done(status); });
   };
   auto status = Admit(caller, request.has_session_id() ? Act::kSession : Act::kBase);
@@ -300,7 +318,7 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
   std::vector<Violation> violations;
   std::vector<RequestedEntry> requested;
   const auto device = DeviceIf(request.scope().kind() == v1::SCOPE_KIND_DEVICE,
-                               request.scope().device(), options_.facts);
+                               request.scope().device(), store_->latest()->facts());
   if (!device.ok()) return fail(device.status());
   for (int i = 0; i < request.flags_size(); ++i)
     requested.push_back(
@@ -313,6 +331,8 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
     return After([done, response] { done(response); });
   }
   if (!violations.empty()) return fail(ErrorFrom(std::move(violations)));
+  if (!session->has_value()) status = Throttle(caller);
+  if (!status.ok()) return fail(status);
   std::set<SessionId> touched;
   if (session->has_value()) {
     store_->UnsetBare(**session, entries);
@@ -352,6 +372,17 @@ uint64_t Node::WatchFlags(const Caller& caller, const v1::WatchFlagsRequest& req
   absl::Status status = Admit(caller, Act::kRead);
   if (status.ok()) status = ErrorFrom(std::move(violations));
   if (status.ok()) status = session.status();
+  if (status.ok()) {
+    watcher->session = *session;
+    watcher->peer = caller.peer;
+    const auto same = [&](const auto& other) {
+      return other.second->session == *session &&
+             (session->has_value() || SameProcess(*other.second->peer, *caller.peer));
+    };
+    if (absl::c_count_if(watchers_, same) >= options_.quotas.watches_per_session)
+      status = QuotaExceeded("watches_per_session", options_.quotas.watches_per_session,
+                             "watches of a session");
+  }
   const std::shared_ptr<const Snapshot> snapshot = published();
   const uint64_t oldest = history_.empty() ? snapshot->revision() : history_.front().revision - 1;
   const bool other_epoch = !request.epoch().empty() && request.epoch() != epoch_;
@@ -366,7 +397,6 @@ uint64_t Node::WatchFlags(const Caller& caller, const v1::WatchFlagsRequest& req
     sink->End(status);
     return 0;
   }
-  watcher->session = *session;
   watcher->bookmark_at = clock_->Steady() + watcher->interval;
   v1::WatchFlagsResponse message;
   message.set_epoch(epoch_);
@@ -432,7 +462,8 @@ absl::StatusOr<v1::GetNodeResponse> Node::GetNode(const Caller& caller, const v1
   v1::GetNodeResponse response;
   response.set_version(options_.version);
   response.set_epoch(epoch_);
-  response.set_revision(published()->revision());
+  const std::shared_ptr<const Snapshot> snapshot = published();
+  response.set_revision(snapshot->revision());
   *response.mutable_uptime() = backendd::ToProto(clock_->Steady() - started_);
   response.set_pid(getpid());
   response.set_socket(options_.socket);
@@ -444,12 +475,15 @@ absl::StatusOr<v1::GetNodeResponse> Node::GetNode(const Caller& caller, const v1
   limits["leases_per_session"] = quotas.leases_per_session;
   limits["entries_per_lease"] = quotas.entries_per_lease;
   limits["waiters_per_key"] = quotas.waiters_per_key;
+  limits["watches_per_session"] = quotas.watches_per_session;
+  limits["mutations_per_second"] = quotas.mutations_per_second;
+  limits["mutation_burst"] = quotas.mutation_burst;
   response.add_notes("base values are kept in memory only: a restart forgets them");
   for (const std::string& note : options_.notes) response.add_notes(ValidUtf8(note));
   response.set_role(Str(RoleName(caller.role)));
   (*response.mutable_libraries())["protobuf"] =
       google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION);
-  for (const auto& [name, version] : options_.facts.libraries)
+  for (const auto& [name, version] : snapshot->facts().libraries)
     (*response.mutable_libraries())[name] = version;
   Turn turn(this);
   response.set_sessions(static_cast<int32_t>(sessions_.size()));

@@ -69,6 +69,7 @@ struct Node::Watcher {
   WatchSink* sink;
   std::vector<std::string> prefixes;
   std::optional<SessionId> session;
+  std::shared_ptr<const Peer> peer;
   absl::Duration interval, bookmark_at;
   bool Wants(FlagId flag) const;
 };
@@ -80,11 +81,28 @@ struct Node::Replay {
   std::vector<std::function<void(const absl::StatusOr<std::string>&)>> waiting;
 };
 
+struct Node::Replays {
+  std::map<std::string, std::shared_ptr<Replay>> by_id;
+  std::deque<std::pair<std::string, std::shared_ptr<Replay>>> order;  // also of forgotten ones
+  void Forget(const std::string& id, const std::shared_ptr<Replay>& replay) {
+    const auto found = by_id.find(id);
+    if (found != by_id.end() && found->second == replay) by_id.erase(found);
+  }
+};
+
 // A uuid, `cpu`, or the index of a CUDA device (`0`, `cuda:0`). DEVICE_UNKNOWN, DEVICE_INDEX.
 absl::StatusOr<DeviceId> FindDevice(absl::string_view text, const NodeFacts& facts);
+// What is remembered of what is over: request ids of each user, ended sessions.
+constexpr absl::Duration kRemembered = absl::Minutes(10);
+constexpr size_t kMostRemembered = 4096;
+
+// "at most LIMIT WHAT".
+absl::Status QuotaExceeded(const char* quota, int limit, absl::string_view what,
+                           std::optional<absl::Duration> retry_after = std::nullopt);
 std::string RandomToken();  // 16 bytes
 std::string CauseName(v1::EndCause cause);
 bool SameProcess(const Peer& a, const Peer& b);
+std::string PeerText(const Peer& peer);  // "uid 1000 pid 4711 (trainer)"
 v1::FlagChange ToProto(const ValueChange& change);
 void PutViolations(const std::vector<Violation>& violations,
                    google::protobuf::RepeatedPtrField<v1::FieldViolation>* out);
@@ -99,14 +117,8 @@ std::string PageToken(uint64_t revision, uint64_t from);
 template <class Req, class Resp>
 bool Node::Once(const Caller& caller, const Req& request, Done<Resp>* done) {
   if (request.request_id().empty()) return true;
-  const absl::Duration now = clock_->Steady();
-  while (!replay_order_.empty()) {
-    const auto oldest = replays_.find(replay_order_.front());
-    if (replay_order_.size() <= 4096 && oldest->second->at + absl::Minutes(10) > now) break;
-    replays_.erase(oldest);
-    replay_order_.pop_front();
-  }
-  const std::string key = absl::StrCat(caller.peer->uid, "/", request.request_id());
+  Replays& replays = ReplaysOf(caller.peer->uid);
+  const std::string& id = request.request_id();
   const std::string content = Req::descriptor()->full_name() + request.SerializeAsString();
   auto answer = [done = *done](const absl::StatusOr<std::string>& bytes) {
     if (!bytes.ok()) return done(bytes.status());
@@ -114,7 +126,7 @@ bool Node::Once(const Caller& caller, const Req& request, Done<Resp>* done) {
     response.ParseFromString(*bytes);
     done(std::move(response));
   };
-  if (const auto found = replays_.find(key); found != replays_.end()) {
+  if (const auto found = replays.by_id.find(id); found != replays.by_id.end()) {
     Replay& first = *found->second;
     if (first.content != content) {
       After([done = *done] {
@@ -129,10 +141,10 @@ bool Node::Once(const Caller& caller, const Req& request, Done<Resp>* done) {
   }
   auto replay = std::make_shared<Replay>();
   replay->content = content;
-  replay->at = now;
-  replays_[key] = replay;
-  replay_order_.push_back(key);
-  *done = [this, replay, answer](absl::StatusOr<Resp> response) {
+  replay->at = clock_->Steady();
+  replays.by_id[id] = replay;
+  replays.order.push_back({id, replay});
+  *done = [this, uid = caller.peer->uid, id, replay, answer](absl::StatusOr<Resp> response) {
     absl::StatusOr<std::string> bytes = std::string();
     if (response.ok()) {
       bytes = response->SerializeAsString();
@@ -144,6 +156,7 @@ bool Node::Once(const Caller& caller, const Req& request, Done<Resp>* done) {
       MutexLock lock(&mutex_);
       replay->answer = bytes;
       waiting.swap(replay->waiting);
+      if (!bytes.ok()) replays_[uid].Forget(id, replay);  // nothing changed: the next may try
     }
     answer(bytes);
     for (const auto& other : waiting) other(bytes);

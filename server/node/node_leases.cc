@@ -40,8 +40,7 @@ bool MaySee(Role role) {
 std::string Node::HolderText(LeaseId id) const {
   const auto record = records_.find(id);
   if (record == records_.end()) return Prefix(id);
-  const Peer& peer = *record->second.caller.peer;
-  return absl::StrCat(Prefix(id), " (", peer.comm, " pid ", peer.pid, " uid ", peer.uid, ")");
+  return absl::StrCat(Prefix(id), " of ", PeerText(*record->second.caller.peer));
 }
 
 absl::Status Node::Conflict(LeaseId blocker) const {
@@ -146,7 +145,7 @@ absl::Status Node::Check(const Caller& caller,
     if (entry.scope().kind() == v1::SCOPE_KIND_SESSION) {
       ++private_ones;
     } else if (entry.scope().kind() == v1::SCOPE_KIND_DEVICE) {
-      auto device = FindDevice(entry.scope().device(), options_.facts);
+      auto device = FindDevice(entry.scope().device(), store_->latest()->facts());
       if (!device.ok()) {
         violations->push_back(
             {path + ".scope.device", *ReasonOf(device.status()), Str(device.status().message())});
@@ -183,6 +182,7 @@ LeaseId Node::Acquire(const Caller& caller, const v1::AcquireLeaseRequest& reque
                       Done<v1::AcquireLeaseResponse> done) {
   const SessionId session(request.session_id());
   const auto fail = [&](absl::Status status) {
+    mutex_.AssertHeld();
     After([done, status = std::move(status)] { done(status); });
     return LeaseId();
   };
@@ -199,12 +199,8 @@ LeaseId Node::Acquire(const Caller& caller, const v1::AcquireLeaseRequest& reque
   if (request.entries().empty())
     violations.push_back({"entries", Reason::kArgumentInvalid, "a lease needs an entry"});
   if (request.entries_size() > options_.quotas.entries_per_lease)
-    return fail(Error(Reason::kQuotaExceeded,
-                      absl::StrCat("a lease has at most ", options_.quotas.entries_per_lease,
-                                   " entries, not ", request.entries_size()),
-                      {{"quota", "entries_per_lease"},
-                       {"limit", absl::StrCat(options_.quotas.entries_per_lease)},
-                       {"usage", absl::StrCat(request.entries_size())}}));
+    return fail(QuotaExceeded("entries_per_lease", options_.quotas.entries_per_lease,
+                              "entries of a lease"));
   if (auto status = Check(caller, request.entries(), session, "entries", true, &record.entries,
                           &record.is_private, &violations);
       !status.ok())
@@ -235,10 +231,10 @@ LeaseId Node::Acquire(const Caller& caller, const v1::AcquireLeaseRequest& reque
       static_cast<int>(leases_.size()) >= options_.quotas.leases) {
     const bool own = of_session >= options_.quotas.leases_per_session;
     const int limit = own ? options_.quotas.leases_per_session : options_.quotas.leases;
-    return fail(Error(Reason::kQuotaExceeded, absl::StrCat("at most ", limit, " leases"),
-                      {{"quota", own ? "leases_per_session" : "leases"},
-                       {"limit", absl::StrCat(limit)},
-                       {"usage", absl::StrCat(limit)}}));
+    return fail(QuotaExceeded(own ? "leases_per_session" : "leases", limit, "leases"));
+  }
+  if (!record.is_private) {
+    if (auto status = Throttle(caller); !status.ok()) return fail(status);
   }
   std::vector<LeaseKey> keys = KeysOf(record.entries, record.is_private);
   const LeaseMode mode = ModeOf(request.mode());
@@ -252,9 +248,14 @@ LeaseId Node::Acquire(const Caller& caller, const v1::AcquireLeaseRequest& reque
   }
   done = record.done;
   if (wait == absl::ZeroDuration()) return fail(Conflict(*blocker));
-  if (leases_.WaitersOn(keys) >= options_.quotas.waiters_per_key)
+  const auto of_caller = [&](LeaseId waiter) {
+    mutex_.AssertHeld();
+    return records_.at(waiter).caller.peer->uid == caller.peer->uid;
+  };
+  if (leases_.WaitersOn(keys, of_caller) >= options_.quotas.waiters_per_key)
     return fail(Error(Reason::kQueueFull,
-                      absl::StrCat("at most ", options_.quotas.waiters_per_key, " wait for a flag"),
+                      absl::StrCat("at most ", options_.quotas.waiters_per_key,
+                                   " leases of one user wait for a flag"),
                       {{"limit", absl::StrCat(options_.quotas.waiters_per_key)}}));
   const LeaseId id = leases_.Enqueue(session, std::move(keys), mode, ttl, wait).id;
   records_.emplace(id, std::move(record));
@@ -272,15 +273,12 @@ void Node::Grant(LeaseId id) {
     }
   }
   record.granted_at = clock_->Wall();
-  const Peer& peer = *record.caller.peer;
   LeaseOwner owner;
   owner.lease = id;
   owner.session = lease.session;
   owner.is_private = record.is_private;
   owner.priority = record.priority;
-  owner.writer = {absl::StrCat("lease ", Prefix(id), " (", peer.comm, " pid ", peer.pid, " uid ",
-                               peer.uid, ")"),
-                  record.reason};
+  owner.writer = {PeerText(*record.caller.peer), record.reason};
   store_->PutLease(owner, record.entries);
   std::set<SessionId> touched;
   if (record.is_private) touched.insert(lease.session);
@@ -368,6 +366,7 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
                        Done<v1::UpdateLeaseResponse> done) {
   Turn turn(this);
   const auto fail = [&](absl::Status status) {
+    mutex_.AssertHeld();
     After([done, status = std::move(status)] { done(status); });
   };
   const auto id = OwnLease(caller, request.session_id(), request.lease_id());
@@ -425,6 +424,9 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
       request.mode() == v1::LEASE_MODE_UNSPECIFIED ? lease.mode : ModeOf(request.mode());
   if (const auto blocker = leases_.Blocker(lease.session, keys, mode, *id))
     return fail(Conflict(*blocker));
+  if (!record.is_private) {
+    if (auto status = Throttle(caller); !status.ok()) return fail(status);
+  }
   const bool new_token = mode != lease.mode || keys != lease.keys;
   if (ttl.has_value()) leases_.SetTtl(*id, *ttl);
   leases_.Replace(*id, std::move(keys), mode);
@@ -433,7 +435,7 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
                    lease.session,
                    record.is_private,
                    record.priority,
-                   {absl::StrCat("lease ", HolderText(*id)), record.reason}};
+                   {PeerText(*record.caller.peer), record.reason}};
   store_->PutLease(owner, std::move(entries));
   Commit("lease updated", new_token,
          record.is_private ? std::set<SessionId>{lease.session} : std::set<SessionId>{},
@@ -455,6 +457,7 @@ void Node::ReleaseLease(const Caller& caller, const v1::ReleaseLeaseRequest& req
                         Done<v1::ReleaseLeaseResponse> done) {
   Turn turn(this);
   const auto fail = [&](absl::Status status) {
+    mutex_.AssertHeld();
     After([done, status = std::move(status)] { done(status); });
   };
   if (auto status = Admit(caller, Act::kSession); !status.ok()) return fail(status);
@@ -465,6 +468,7 @@ void Node::ReleaseLease(const Caller& caller, const v1::ReleaseLeaseRequest& req
   const bool admin = Admit(caller, Act::kForeign).ok();
   std::vector<std::pair<LeaseId, v1::EndCause>> ending;
   const auto take = [&](LeaseId id) {
+    mutex_.AssertHeld();
     const bool own = SameProcess(*records_.at(id).caller.peer, *caller.peer);
     if (own || admin) ending.push_back({id, own ? v1::END_CAUSE_RELEASED : v1::END_CAUSE_KICKED});
     return own || admin;

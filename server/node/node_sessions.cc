@@ -3,7 +3,6 @@
 
 #include "server/node/node.h"
 #include "server/node/node_impl.h"
-#include "spdlog/spdlog.h"
 
 namespace backendd::node {
 namespace {
@@ -46,10 +45,7 @@ absl::StatusOr<SessionId> Node::AddSession(const Caller& caller, const v1::Hello
   const bool own = of_user >= options_.quotas.sessions_per_user;
   if (own || static_cast<int>(sessions_.size()) >= options_.quotas.sessions) {
     const int limit = own ? options_.quotas.sessions_per_user : options_.quotas.sessions;
-    return Error(Reason::kQuotaExceeded, absl::StrCat("at most ", limit, " sessions"),
-                 {{"quota", own ? "sessions_per_user" : "sessions"},
-                  {"limit", absl::StrCat(limit)},
-                  {"usage", absl::StrCat(limit)}});
+    return QuotaExceeded(own ? "sessions_per_user" : "sessions", limit, "sessions");
   }
   ++of_user;
   auto session = std::make_unique<Session>();
@@ -104,7 +100,7 @@ absl::StatusOr<SessionId> Node::OpenSession(const Caller& caller, const v1::Hell
       found->second->hold || found->second->resume_token != hello.resume_token() ||
       !SameProcess(*found->second->caller.peer, *caller.peer)) {
     ASSIGN_OR_RETURN(const SessionId id, AddSession(caller, hello, ttl, grace, sink));
-    Welcome(id, false, returning);
+    Welcome(id, false, hello);
     return id;
   }
   Session& session = *found->second;
@@ -130,15 +126,15 @@ absl::StatusOr<SessionId> Node::OpenSession(const Caller& caller, const v1::Hell
     MutexLock lock(&published_mutex_);
     identities_[session.id] = session.caller.peer;
   }
-  Welcome(returning, true, SessionId());
+  Welcome(returning, true, hello);
   return returning;
 }
 
 // Once the workers know the grant.
-void Node::Welcome(SessionId id, bool resumed, SessionId lost) {
+void Node::Welcome(SessionId id, bool resumed, const v1::Hello& hello) {
   control::v1::Command extra;
   *extra.add_grants() = GrantFor(*sessions_.at(id));
-  Commit("session opened", false, {}, std::move(extra), [this, id, resumed, lost](const Change*) {
+  Commit("session opened", false, {}, std::move(extra), [this, id, resumed, hello](const Change*) {
     mutex_.AssertHeld();
     const auto found = sessions_.find(id);
     if (found == sessions_.end() || found->second->sink == nullptr) return;
@@ -163,8 +159,11 @@ void Node::Welcome(SessionId id, bool resumed, SessionId lost) {
       grant->set_device_epoch(device.epoch());
       grant->set_state(device.state());
     }
-    if (lost) {
-      for (const LeaseTable::Ended& ended : leases_.EndedOf(lost)) {
+    const auto former = former_.find(SessionId(hello.session_id()));
+    if (!resumed && former != former_.end() &&
+        former->second.resume_token == hello.resume_token() &&
+        former->second.uid == session.caller.peer->uid) {
+      for (const LeaseTable::Ended& ended : leases_.EndedOf(former->first)) {
         v1::LostLease* one = welcome->add_lost();
         one->set_lease_id(ended.id.value());
         one->set_cause(static_cast<v1::EndCause>(ended.cause));
@@ -172,6 +171,19 @@ void Node::Welcome(SessionId id, bool resumed, SessionId lost) {
     }
     session.sink->Send(frame);
   });
+}
+
+// Only who has its token is told what the session lost.
+void Node::Remember(const Session& session) {
+  if (session.hold) return;
+  const absl::Duration now = clock_->Steady();
+  former_[session.id] = {session.resume_token, session.caller.peer->uid, now};
+  former_order_.push_back(session.id);
+  while (former_order_.size() > kMostRemembered ||
+         former_.at(former_order_.front()).at + kRemembered < now) {
+    former_.erase(former_order_.front());
+    former_order_.pop_front();
+  }
 }
 
 void Node::Frame(SessionId id, SessionSink* sink, const v1::OpenSessionRequest& frame) {
@@ -203,7 +215,12 @@ void Node::StreamBroke(SessionId id, SessionSink* sink, v1::EndCause cause) {
   if (found == sessions_.end() || found->second->sink != sink) return;  // moved, or ended
   Session& session = *found->second;
   session.sink = nullptr;
-  if (session.grace == absl::ZeroDuration() || session.state == v1::SESSION_STATE_ENDING) {
+  // The stream of a dead process breaks too, perhaps before its pidfd is heard: it has no grace.
+  const int pidfd = session.caller.peer->pidfd.fd.get();
+  const bool exited = pidfd >= 0 && HasExited(pidfd);
+  if (exited) cause = v1::END_CAUSE_PROCESS_EXIT;
+  if (exited || session.grace == absl::ZeroDuration() ||
+      session.state == v1::SESSION_STATE_ENDING) {
     End({{id, cause}}, {}, nullptr);
     return;
   }
@@ -328,7 +345,7 @@ absl::StatusOr<SessionId> Node::HoldLease(const Caller& caller, const v1::HoldLe
   hello.set_name("hold");
   ASSIGN_OR_RETURN(const SessionId id, AddSession(caller, hello, most, absl::ZeroDuration(), sink));
   sessions_.at(id)->hold = true;
-  Welcome(id, false, SessionId());
+  Welcome(id, false, hello);
   acquire.set_session_id(id.value());
   const LeaseId waiting = Acquire(caller, acquire, std::move(granted));
   if (waiting) After([queued, position = leases_.PositionOf(waiting)] { queued(position); });

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ class Workers {
   virtual void Attach(const DeviceId& device, control::v1::Command complete) = 0;
   // Every device of the node with its worker's state, "cpu" first; sockets and epochs filled in.
   virtual std::vector<v1::Device> Devices() const = 0;
+  // Plans in the device's FFT cache, as last reported; nullopt: nothing was yet.
+  virtual std::optional<uint64_t> FftPlans(const DeviceId&) const { return std::nullopt; }
   // Buffer bytes by session and device, as last reported.
   virtual std::map<DeviceId, uint64_t> SessionBytes(uint64_t session) const = 0;
 };

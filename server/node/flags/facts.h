@@ -18,11 +18,13 @@ struct NodeFacts {
     DeviceId id;  // uuid
     int capability_major = 0;
     int capability_minor = 0;
+    friend bool operator==(const Cuda&, const Cuda&) = default;
   };
   // A kernel provider (the role of a DSL): what it registers, by operation and dispatch key.
   struct Provider {
     std::string version;
     std::map<std::string, std::vector<std::string>> operations;  // operation -> dispatch keys
+    friend bool operator==(const Provider&, const Provider&) = default;
   };
 
   std::vector<Cuda> cuda_devices;                // in index order
@@ -31,6 +33,8 @@ struct NodeFacts {
   std::map<std::string, std::string> libraries;  // name -> version: onednn, openblas, fftw, openmp
   bool einsum_planner = true;                    // opt_einsum's role
   std::map<std::string, Provider> providers;     // by DSL name
+
+  friend bool operator==(const NodeFacts&, const NodeFacts&) = default;
 };
 
 // The built-in layer: a value, or why there is none.

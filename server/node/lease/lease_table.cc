@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace backendd::node {
 namespace {
 
@@ -245,13 +247,16 @@ int LeaseTable::PositionOf(LeaseId waiter) const {
   return before + 1;
 }
 
-int LeaseTable::WaitersOn(const std::vector<LeaseKey>& keys) const {
-  size_t longest = 0;
+int LeaseTable::WaitersOn(const std::vector<LeaseKey>& keys,
+                          absl::FunctionRef<bool(LeaseId)> counts) const {
+  int longest = 0;
   for (const LeaseKey& key : keys) {
     const auto uses = uses_.find(key.flag);
-    if (uses != uses_.end()) longest = std::max(longest, uses->second.waiting.size());
+    if (uses == uses_.end()) continue;
+    const std::set<LeaseId>& waiting = uses->second.waiting;
+    longest = std::max(longest, static_cast<int>(absl::c_count_if(waiting, counts)));
   }
-  return static_cast<int>(longest);
+  return longest;
 }
 
 std::vector<LeaseId> LeaseTable::Due() const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "shared/clock.h"
 #include "shared/ids.h"
@@ -83,7 +84,8 @@ class LeaseTable {
   std::vector<LeaseId> WithFlag(int flag) const;
   std::vector<LeaseId> All() const;      // in order of arrival
   int PositionOf(LeaseId waiter) const;  // 1: the first in line among overlapping ones
-  int WaitersOn(const std::vector<LeaseKey>& keys) const;  // the longest line
+  // The longest line, of waiters that `counts` counts.
+  int WaitersOn(const std::vector<LeaseKey>& keys, absl::FunctionRef<bool(LeaseId)> counts) const;
   size_t size() const { return leases_.size(); }
 
   // Leases and waiters whose deadline has passed, in order of deadline. Never early.

@@ -115,6 +115,13 @@ std::vector<v1::Device> WorkerSupervisor::Devices() const {
   return devices;
 }
 
+std::optional<uint64_t> WorkerSupervisor::FftPlans(const DeviceId& device) const {
+  MutexLock lock(&mutex_);
+  for (const auto& worker : workers_)
+    if (worker->options.id == device) return worker->fft_plans;
+  return std::nullopt;
+}
+
 std::map<DeviceId, uint64_t> WorkerSupervisor::SessionBytes(uint64_t session) const {
   MutexLock lock(&mutex_);
   std::map<DeviceId, uint64_t> bytes;
@@ -227,6 +234,7 @@ void WorkerSupervisor::HandleReport(Worker& worker, absl::string_view bytes) {
       }
       case control::v1::Report::kStatus: {
         worker.device.set_used_bytes(report.status().used_bytes());
+        worker.fft_plans = report.status().fft_plans();
         worker.session_bytes.clear();
         for (const auto& [session, used] : report.status().session_bytes())
           worker.session_bytes[session] = used;
@@ -337,6 +345,7 @@ void WorkerSupervisor::BuryLocked(Worker& worker, const std::string& how, Calls*
   worker.unacknowledged.clear();
   worker.sessions.clear();
   worker.session_bytes.clear();
+  worker.fft_plans.reset();
   worker.device.set_pid(0);
   worker.device.set_used_bytes(0);
   worker.start_at = absl::InfiniteDuration();

@@ -64,6 +64,7 @@ class WorkerSupervisor final : public Workers {
             std::function<void()> acknowledged) override;
   void Attach(const DeviceId& device, control::v1::Command complete) override;
   std::vector<v1::Device> Devices() const override;
+  std::optional<uint64_t> FftPlans(const DeviceId& device) const override;
   std::map<DeviceId, uint64_t> SessionBytes(uint64_t session) const override;
 
  private:
@@ -91,6 +92,7 @@ class WorkerSupervisor final : public Workers {
     std::deque<Sent> unacknowledged;
     std::set<uint64_t> sessions;
     std::map<uint64_t, uint64_t> session_bytes;
+    std::optional<uint64_t> fft_plans;
     absl::Duration start_at;  // where no process is
     absl::Duration started, serving_since, pinged;
   };
