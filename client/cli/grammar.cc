@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "shared/text.h"
 
 namespace backendd::cli {
@@ -59,8 +60,9 @@ std::string Overview(const std::vector<Command>& commands, const std::vector<Opt
       absl::StrAppend(&text, "  ", c.examples[0], "\n");
       ++examples;
     }
-    absl::StrAppendFormat(&lines, "  %-18s %s\n", c.path,
-                          c.summary.substr(0, c.summary.find_first_of(".:;")));
+    // The first sentence; a dot inside a name ends none.
+    const absl::string_view first = c.summary.substr(0, c.summary.find(". "));
+    absl::StrAppendFormat(&lines, "  %-18s %s\n", c.path, absl::StripSuffix(first, "."));
   }
   return absl::StrCat(text, "\nbackendctl ",
                       group.empty() ? "COMMAND" : absl::StrCat(group, " COMMAND"), " ...\n\n",
@@ -114,6 +116,15 @@ Parsed Unknown(const std::vector<Command>& commands, const std::vector<std::stri
       lines.empty() ? "backendctl --help" : absl::StrJoin(lines, ", or "));
 }
 
+// CLI11's check: nothing, or what is wrong.
+std::string OneOf(const std::vector<absl::string_view>& words, const std::string& word) {
+  if (absl::c_linear_search(words, word)) return "";
+  const auto near = NearNames(word, words);
+  return absl::StrCat(
+      "'", word, "' is not one of ", absl::StrJoin(words, ", "),
+      near.empty() ? "" : absl::StrCat("; did you mean ", absl::StrJoin(near, ", "), "?"));
+}
+
 void AddOptions(CLI::App& app, const std::vector<Option>& options,
                 std::map<std::string, std::vector<std::string>>& into) {
   for (const Option& o : options) {
@@ -127,7 +138,7 @@ void AddOptions(CLI::App& app, const std::vector<Option>& options,
     option->multi_option_policy(o.repeated ? CLI::MultiOptionPolicy::TakeAll
                                            : CLI::MultiOptionPolicy::TakeLast);
     if (!o.words.empty()) {
-      option->check(CLI::IsMember(std::vector<std::string>(o.words.begin(), o.words.end())));
+      option->check([&o](const std::string& word) { return OneOf(o.words, word); });
     }
   }
 }
@@ -233,7 +244,7 @@ Parsed Parse(const std::vector<Command>& commands, const std::vector<Option>& gl
     option->required(p.required)->expected(1, p.repeated ? 1000 : 1);
     option->allow_extra_args(p.repeated);
     if (!p.words.empty()) {
-      option->check(CLI::IsMember(std::vector<std::string>(p.words.begin(), p.words.end())));
+      option->check([&p](const std::string& word) { return OneOf(p.words, word); });
     }
   }
   if (marker != all_words.end() && !takes_line) return Wrong("'--' has no meaning here", usage);

@@ -252,9 +252,7 @@ absl::Status Train(const Arguments& arguments) {
     for (int i = 0; i < held_out && i < static_cast<int>(answers.size()); ++i)
       good += answers[i] == digits[kTrain + i].label;
     right = 100.0 * good / held_out;
-    const int bar = 20 * (epoch + 1) / kEpochs;
-    Say("[%s%s] epoch %2d/%d  loss %.4f  held-out %.1f %%", std::string(bar, '#').c_str(),
-        std::string(20 - bar, '.').c_str(), epoch + 1, kEpochs, loss, right);
+    Say("epoch %2d/%d  loss %.4f  held-out %.1f %%", epoch + 1, kEpochs, loss, right);
   }
   if (right < kWanted)
     return absl::InternalError(absl::StrFormat(

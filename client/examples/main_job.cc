@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "backendd/client.h"
 #include "client/examples/arguments.h"
 #include "shared/clock.h"
@@ -34,8 +34,37 @@ constexpr char kFlag[] = "cudnn.benchmark_limit";
 const absl::Duration kStart = SystemClock().Steady();
 absl::Duration Elapsed() { return SystemClock().Steady() - kStart; }
 
+// One line of the screen: when, who, what; what is too long goes on below. How far a child is stays
+// on a terminal's last line as a bar, and is printed as any other line elsewhere.
 void Show(absl::string_view who, absl::string_view what) {
-  Say(absl::StrFormat("[%6.2f s] %-12s %s", absl::ToDoubleSeconds(Elapsed()), who, what));
+  static const bool terminal = isatty(STDOUT_FILENO) == 1;
+  static std::string bar;
+  constexpr size_t kWide = 100, kIndent = 24;
+  std::string text = absl::StrFormat("[%6.2f s] %-12s ", absl::ToDoubleSeconds(Elapsed()), who);
+  int done = 0, all = 0;
+  const bool is_bar = terminal &&
+                      std::sscanf(std::string(what).c_str(), "epoch %d/%d", &done, &all) == 2 &&
+                      all > 0;
+  if (is_bar) {
+    const int filled = 20 * done / all;
+    absl::StrAppend(&text, "[", std::string(filled, '#'), std::string(20 - filled, '.'), "] ");
+  }
+  size_t column = kIndent;
+  for (absl::string_view word : absl::StrSplit(what, ' ')) {
+    if (!is_bar && column > kIndent && column + word.size() > kWide) {
+      absl::StrAppend(&text, "\n", std::string(kIndent, ' '));
+      column = kIndent;
+    }
+    absl::StrAppend(&text, word, " ");
+    column += word.size() + 1;
+  }
+  text.pop_back();
+  if (terminal) std::fputs("\r\x1b[K", stdout);
+  if (!is_bar) Say(text);
+  bar = !is_bar ? bar : done == all ? "" : text;
+  if (is_bar && done == all) Say(text);
+  std::fputs(bar.c_str(), stdout);
+  std::fflush(stdout);
 }
 
 // A child whose output comes through a pipe, line by line.
