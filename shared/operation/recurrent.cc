@@ -66,8 +66,8 @@ void DecodeRnnGradient(const v1::Operation& operation, Reader& r) {
   Weights(r, m.dweights(), Use::kOut);
   Attribute(m, r);
   if (m.dweights_size() != 0 && m.dweights_size() != m.weights_size()) {
-    r.Bad("dweights", absl::StrCat("has ", m.dweights_size(), " sets; weights has ",
-                                   m.weights_size()));
+    r.Bad("dweights",
+          absl::StrCat("has ", m.dweights_size(), " sets; weights has ", m.weights_size()));
     r.out().spec.attributes = {};
   }
 }
@@ -94,16 +94,16 @@ bool Common(Check& check, RnnShape* s) {
     check.BadAttribute("proj_size", "is for lstm, and below hidden_size");
   }
   if (rows < 1 || rows % RnnGates(a.mode) != 0) {
-    check.Bad(3, Reason::kShapeInvalid,
-              absl::StrCat("must have a row per gate and hidden unit, of ", RnnGates(a.mode),
-                           " gates"));
+    check.Bad(
+        3, Reason::kShapeInvalid,
+        absl::StrCat("must have a row per gate and hidden unit, of ", RnnGates(a.mode), " gates"));
   }
   if (!check.ok()) return false;
   *s = ShapeOfRnn(a, check.shape(0), hidden);
   if (s->steps == 0) check.Bad(0, Reason::kShapeInvalid, "has no step");
   if (!a.lengths.empty() && static_cast<int64_t>(a.lengths.size()) != s->batch) {
-    check.BadAttribute("lengths", absl::StrCat("has ", a.lengths.size(), " numbers for ", s->batch,
-                                               " items"));
+    check.BadAttribute("lengths",
+                       absl::StrCat("has ", a.lengths.size(), " numbers for ", s->batch, " items"));
   }
   const DType dtype = check.dtype(0);
   const Extents h = s->State(s->out), c = s->State(s->hidden);

@@ -58,14 +58,14 @@ TEST_P(Recurrent, RecordedVectorsComeOutForwardAndBackward) {
         Operands outputs;
         for (const auto& [name, value] : vector.outputs) {
           const bool of_gradient = absl::StartsWith(name, "d");
-          if (of_gradient == way_back && (of_gradient || name == "y" || name == "h_n" || name == "c_n")) {
+          if (of_gradient == way_back &&
+              (of_gradient || name == "y" || name == "h_n" || name == "c_n")) {
             outputs.emplace_back(name, Value());
           }
         }
         if (outputs.empty()) continue;
-        const Result result =
-            way_back ? Run(Gradient(vector.operation.rnn()), backward, outputs)
-                     : Run(vector.operation, forward, outputs);
+        const Result result = way_back ? Run(Gradient(vector.operation.rnn()), backward, outputs)
+                                       : Run(vector.operation, forward, outputs);
         for (const auto& [name, wanted] : vector.outputs) {
           if (result.outputs.count(name) > 0) EXPECT_TRUE(Near(result[name], wanted, 8)) << name;
         }

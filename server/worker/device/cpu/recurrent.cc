@@ -1,5 +1,5 @@
-// rnn and its gradient: own gates, products by gemm. Inside, sequences lie as [step, item, feature].
-// Past an item's length its state stands still, so both directions need no packing.
+// rnn and its gradient: own gates, products by gemm. Inside, sequences lie as [step, item,
+// feature]. Past an item's length its state stands still, so both directions need no packing.
 #include "shared/operation/recurrent.h"
 
 #include <algorithm>
@@ -33,12 +33,12 @@ TensorType Transposed(const TensorType& type) {
 
 // What one layer in one direction keeps between its steps, and for the way back. Offsets.
 struct Memory {
-  uint64_t gates = 0;         // [step, item, gates x hidden], after their functions
-  uint64_t before = 0;        // h before each step
-  uint64_t cell = 0;          // LSTM: c after each step
-  uint64_t cell_before = 0;   // LSTM: c before each step
-  uint64_t inner = 0;         // LSTM with projection: o tanh(c); GRU: the product that r scales
-  uint64_t output = 0;        // [step, item, directions x out], shared by the directions
+  uint64_t gates = 0;        // [step, item, gates x hidden], after their functions
+  uint64_t before = 0;       // h before each step
+  uint64_t cell = 0;         // LSTM: c after each step
+  uint64_t cell_before = 0;  // LSTM: c before each step
+  uint64_t inner = 0;        // LSTM with projection: o tanh(c); GRU: the product that r scales
+  uint64_t output = 0;       // [step, item, directions x out], shared by the directions
 };
 
 template <class T>
@@ -153,13 +153,13 @@ class Rnn {
     const int64_t in = s_.InputOf(number), n = s_.batch, h = s_.hidden, o = s_.out;
     const TensorType& ih = b.type(at);
     const TensorType& hh = b.type(at + 1);
-    auto part = [&](Part* to, const TensorType& left, const TensorType& right,
-                    const TensorType& y, bool accumulate) -> absl::Status {
+    auto part = [&](Part* to, const TensorType& left, const TensorType& right, const TensorType& y,
+                    bool accumulate) -> absl::Status {
       ASSIGN_OR_RETURN(*to, Part::Build(b, GemmSpec(left, right, y, accumulate)));
       return absl::OkStatus();
     };
-    RETURN_IF_ERROR(part(&set.by_input, Dense({rows_, in}), Transposed(ih),
-                         Dense({rows_, width_}), true));
+    RETURN_IF_ERROR(
+        part(&set.by_input, Dense({rows_, in}), Transposed(ih), Dense({rows_, width_}), true));
     RETURN_IF_ERROR(part(&set.by_state, Dense({n, o}), Transposed(hh), Dense({n, width_}), true));
     if (projects_) {
       RETURN_IF_ERROR(part(&set.by_projection, Dense({n, h}), Transposed(b.type(at + 4)),
@@ -174,8 +174,7 @@ class Rnn {
       RETURN_IF_ERROR(part(&set.to_input, Dense({rows_, width_}), ih, Dense({rows_, in}), true));
       RETURN_IF_ERROR(part(&set.to_state, Dense({n, width_}), hh, Dense({n, o}), true));
       if (projects_) {
-        RETURN_IF_ERROR(
-            part(&set.to_cell, Dense({n, o}), b.type(at + 4), Dense({n, h}), false));
+        RETURN_IF_ERROR(part(&set.to_cell, Dense({n, o}), b.type(at + 4), Dense({n, h}), false));
       }
       if (wanted(0)) {
         RETURN_IF_ERROR(part(&set.weight_ih, turned, Dense({rows_, in}), b.type(out), false));
@@ -191,8 +190,7 @@ class Rnn {
     for (int i = 0; i < kRnnWeights; ++i) {
       weights_present_.push_back(b.has(at + i));
       const int out = RnnWeightPlace(s_.sets) + 6 + kRnnWeights * static_cast<int>(number) + i;
-      const bool asked =
-          gradient_ && out < static_cast<int>(b.spec.operands.size()) && b.has(out);
+      const bool asked = gradient_ && out < static_cast<int>(b.spec.operands.size()) && b.has(out);
       gradients_present_.push_back(asked);
       vector_step_.push_back(b.has(at + i) ? b.type(at + i).strides[0] : 0);
       gradient_step_.push_back(asked ? b.type(out).strides[0] : 0);
@@ -256,7 +254,8 @@ class Rnn {
     const Memory& m = sets_[set].memory;
     const int at = RnnWeightPlace(set);
     const int64_t batch = s_.batch, wide = s_.directions * s_.out;
-    T *const gates = call.Work<T>(m.gates), *const h = call.Work<T>(h_), *const c = call.Work<T>(c_);
+    T *const gates = call.Work<T>(m.gates), *const h = call.Work<T>(h_),
+             *const c = call.Work<T>(c_);
     T* const cell_out = call.Work<T>(cell_out_);
     for (int64_t n = 0; n < batch; ++n) {
       for (int64_t j = 0; j < s_.out; ++j) {
@@ -427,8 +426,8 @@ class Rnn {
         if (!Active(t, n)) continue;
         const int64_t row = t * batch + n;
         T* const own = dh + n * s_.out;
-        CellBackward(call, m, row, projects_ ? d_cell_out + n * s_.hidden : own,
-                     dc + n * s_.hidden, d_gates + row * width_, d_state + row * width_);
+        CellBackward(call, m, row, projects_ ? d_cell_out + n * s_.hidden : own, dc + n * s_.hidden,
+                     d_gates + row * width_, d_state + row * width_);
         // What reaches the state before past the gates: z of GRU does, the rest by the product.
         const T* const z = call.Work<T>(m.gates) + row * width_ + s_.hidden;
         for (int64_t j = 0; j < s_.out; ++j) own[j] = gru_ ? own[j] * z[j] : T(0);
@@ -475,8 +474,7 @@ class Rnn {
           const T r = gate[j], z = gate[hidden + j], fresh = gate[2 * hidden + j];
           const T d = dh[j] * (T(1) - z) * (T(1) - fresh * fresh);
           d_gate[j] = d_state[j] = d * scaled[j] * r * (T(1) - r);
-          d_gate[hidden + j] = d_state[hidden + j] =
-              dh[j] * (before[j] - fresh) * z * (T(1) - z);
+          d_gate[hidden + j] = d_state[hidden + j] = dh[j] * (before[j] - fresh) * z * (T(1) - z);
           d_gate[2 * hidden + j] = d;
           d_state[2 * hidden + j] = d * r;
         }
