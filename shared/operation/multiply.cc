@@ -1,4 +1,7 @@
 // gemm.
+#include <cmath>
+#include <utility>
+
 #include "shared/operation/gemm.h"
 
 namespace backendd {
@@ -49,6 +52,25 @@ void InferGemm(Check& check) {
   }
   if (IsComplex(product) && g.epilogue != v1::EPILOGUE_NONE) {
     check.BadAttribute("epilogue", "has no meaning for complex numbers");
+  }
+  if (product == DType::kS32) {
+    // Sums stay in the integers.
+    for (auto [name, factor] : {std::pair("alpha", g.alpha), std::pair("beta", g.beta)}) {
+      if (factor.imag() != 0 || std::fabs(factor.real()) > INT32_MAX ||
+          factor.real() != std::nearbyint(factor.real())) {
+        check.BadAttribute(name, "is no integer where the operands are");
+      }
+    }
+    if (g.scale_a != 1) check.BadAttribute("scale_a", "is not 1 where the operands are integers");
+    if (g.scale_b != 1) check.BadAttribute("scale_b", "is not 1 where the operands are integers");
+    if (g.epilogue != v1::EPILOGUE_NONE && g.epilogue != v1::EPILOGUE_RELU) {
+      check.BadAttribute("epilogue", "has no meaning for integers; allowed: none, relu");
+    }
+    if (g.accumulate != v1::ACCUMULATE_S32) {
+      check.BadAttribute("accumulate", "must be s32 where the operands are integers");
+    }
+  } else if (g.accumulate == v1::ACCUMULATE_S32) {
+    check.BadAttribute("accumulate", "is s32 where the operands are no integers");
   }
   if (!check.ok()) return;
   const Extents& sa = check.shape(kA);

@@ -13,6 +13,7 @@
 #include "server/worker/device/cpu/fftw_module.h"
 #include "server/worker/device/cpu/kernel.h"
 #include "server/worker/device/cpu/onednn.h"
+#include "server/worker/device/cpu/widen.h"
 #include "shared/text.h"
 
 namespace backendd::worker {
@@ -31,7 +32,7 @@ class CpuDevice final : public Device {
                       PoolingKernels(), FftKernels(), CopyKernels(), AttentionKernels(),
                       LinalgKernels(), FactorKernels(), EinsumKernels(), RecurrentKernels(),
                       QuantizedKernels(), SparseKernels(), GroupedKernels()}) {
-      for (const KernelRow& row : rows) build_[row.kind] = row.build;
+      for (const KernelRow& row : rows) rows_[row.kind] = &row;
     }
     const CpuFlags& f = context_.flags;
     gemm_f32_flags_ = {f.mkldnn_enabled, f.blas, f.matmul_precision, f.deterministic};
@@ -115,8 +116,8 @@ class CpuDevice final : public Device {
                                                   const FlagValues& flags,
                                                   absl::Span<const uint8_t> alignment) override {
     const int kind = static_cast<int>(operation.kind);
-    const BuildFunction build = kind > 0 && kind < kKinds ? build_[kind] : nullptr;
-    if (build == nullptr) {
+    const KernelRow* const row = kind > 0 && kind < kKinds ? rows_[kind] : nullptr;
+    if (row == nullptr) {
       return Error(
           Reason::kOpUnsupported,
           absl::StrCat("operation '", KindName(operation.kind), "' is not offered on the CPU"),
@@ -127,7 +128,7 @@ class CpuDevice final : public Device {
     plan->choice.governing.assign(governing.begin(), governing.end());
     plan->host_bytes = 1024;
     Builder builder(context_, operation, flags, alignment, plan.get());
-    RETURN_IF_ERROR(build(builder));
+    RETURN_IF_ERROR(BuildRow(builder, *row));
     return plan;
   }
 
@@ -172,7 +173,7 @@ class CpuDevice final : public Device {
   }
 
   const CpuContext context_;
-  std::array<BuildFunction, kKinds> build_{};
+  std::array<const KernelRow*, kKinds> rows_{};
   std::vector<FlagId> einsum_f32_flags_, einsum_flags_, quantized_flags_;
   std::vector<FlagId> gemm_f32_flags_, gemm_flags_, conv_f32_flags_, conv_flags_, fft_flags_,
       sdpa_flags_;

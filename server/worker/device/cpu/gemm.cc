@@ -5,6 +5,7 @@
 #include <complex>
 
 #include "server/worker/device/cpu/activation.h"
+#include "server/worker/device/cpu/gemm_integer.h"
 #include "server/worker/device/cpu/kernel.h"
 #include "server/worker/device/cpu/loop.h"
 #include "server/worker/device/cpu/onednn.h"
@@ -188,7 +189,7 @@ template <class T>
 absl::Status Build(Builder& b) {
   const auto& g = b.attributes<GemmAttributes>();
   const TensorType& y_type = b.type(kY);
-  const T alpha = Scalar<T>(g.alpha), beta = Scalar<T>(g.beta);
+  const T alpha = Scalar<T>(g.alpha * g.scale_a * g.scale_b), beta = Scalar<T>(g.beta);
   Matrix a = MakeMatrix(b.type(kA), g.trans_a), w = MakeMatrix(b.type(kB), g.trans_b);
   Matrix y{y_type.shape, y_type.strides};
   const Shape whole{y.rows(), y.columns(), a.columns()};
@@ -348,9 +349,10 @@ absl::Status BuildGemm(Builder& b) {
         break;
     }
   }
+  if (b.type(kY).dtype == DType::kS32) return BuildIntegerGemm(b);
   return Error(Reason::kOpUnsupported,
                absl::StrCat("operation 'gemm' is not offered for ", Name(b.type(kA).dtype),
-                            " on the CPU; allowed: f32, f64, c64, c128"));
+                            " on the CPU; allowed: floats, complex, s8 and u8 by s8"));
 }
 
 constexpr KernelRow kRows[] = {{OpKind::kGemm, BuildGemm}};

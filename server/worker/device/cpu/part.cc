@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/worker/device/cpu/widen.h"
+
 namespace backendd::worker {
 
 OperationSpec GemmSpec(const TensorType& a, const TensorType& b, const TensorType& y,
@@ -32,14 +34,16 @@ absl::StatusOr<Part> Part::Build(Builder& whole, const OperationSpec& spec) {
   auto plan = std::make_shared<CpuPlan>();
   const std::vector<uint8_t> alignment(spec.operands.size(), 0);
   Builder builder(whole.cpu, spec, whole.flags, alignment, plan.get());
-  const BuildFunction* build = nullptr;
-  for (const KernelRow& row : GemmKernels()) {
-    if (row.kind == spec.kind) build = &row.build;
+  const KernelRow* found = nullptr;
+  for (auto rows : {GemmKernels(), AttentionKernels()}) {
+    for (const KernelRow& row : rows) {
+      if (row.kind == spec.kind) found = &row;
+    }
   }
-  if (build == nullptr) return Error(Reason::kInternal, "a part that is no gemm");
-  RETURN_IF_ERROR((*build)(builder));
+  if (found == nullptr) return Error(Reason::kInternal, "a part that is neither gemm nor sdpa");
+  RETURN_IF_ERROR(BuildRow(builder, *found));
   part.workspace_ = whole.Reserve(plan->workspace_bytes);
-  part.accumulate_ = spec.operands[2].present;
+  part.accumulate_ = spec.kind == OpKind::kGemm && spec.operands[2].present;
   Choice& choice = whole.plan.choice;
   if (choice.library.empty()) {
     choice.library = plan->choice.library;

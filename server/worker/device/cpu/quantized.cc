@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "server/worker/device/cpu/activation.h"
+#include "server/worker/device/cpu/dot.h"
 #include "server/worker/device/cpu/kernel.h"
 #include "server/worker/device/cpu/loop.h"
 
@@ -71,20 +72,6 @@ absl::Status ByCode(Builder& b, bool back) {
     default:
       return BuildGrid<int32_t>(b, back);
   }
-}
-
-// Exact for any length: partial sums of this many products fit 32 bits.
-constexpr int64_t kBlock = 1 << 15;
-
-int64_t Dot(const int16_t* x, const int16_t* w, int64_t k) {
-  int64_t sum = 0;
-  for (int64_t from = 0; from < k; from += kBlock) {
-    int32_t part = 0;
-    const int64_t to = std::min(k, from + kBlock);
-    for (int64_t i = from; i < to; ++i) part += int32_t{x[i]} * int32_t{w[i]};
-    sum += part;
-  }
-  return sum;
 }
 
 // The 8-bit grid of a range of floats, which always includes 0: as torch chooses it.
