@@ -165,13 +165,16 @@ Item ItemOf(const v1::Session& s) {
   v1::Session still = s;
   still.clear_age();
   still.clear_ttl_left();
+  const bool ends_by_time = FromProto(s.ttl()) > absl::ZeroDuration();  // a held call's does not
+  const auto time = [&](const google::protobuf::Duration& left) {
+    return ends_by_time ? AgeText(FromProto(left)) : "-";
+  };
   return {
       id,
       {id, s.name(), s.pid() == 0 ? "-" : absl::StrCat(s.pid()), absl::StrCat(s.uid()), s.comm(),
        AgeText(FromProto(s.age())), absl::StrCat(s.leases()),
        Word(v1::SessionState_Name(s.state()), "SESSION_STATE_"),
-       Word(v1::Semantics_Name(s.semantics()), "SEMANTICS_"), AgeText(FromProto(s.ttl())),
-       AgeText(FromProto(s.ttl_left())),
+       Word(v1::Semantics_Name(s.semantics()), "SEMANTICS_"), time(s.ttl()), time(s.ttl_left()),
        Word(v1::DeathDetector_Name(s.detector()), "DEATH_DETECTOR_"), absl::StrJoin(bytes, " ")},
       JsonText(s, "Session"),
       still.SerializeAsString()};

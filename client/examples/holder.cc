@@ -1,4 +1,6 @@
 // Takes a lease and 64 MiB, says so, and never gives them back: the main job kills it.
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "backendd/client.h"
@@ -9,6 +11,7 @@ namespace backendd::examples {
 namespace {
 
 absl::Status Hold(const Arguments& arguments) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // whoever started it would have ended it
   ASSIGN_OR_RETURN(const auto client, Client::Create({.address = arguments.socket}));
   SessionOptions options;
   options.name = "holder";

@@ -277,5 +277,7 @@ absl::Status Main(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using namespace backendd::examples;
-  return Exit(Main(ReadArguments(argc, argv)));
+  const absl::Status status = Main(ReadArguments(argc, argv));
+  if (!status.ok()) Show("main job", absl::StrCat("failed: ", status.message()));
+  return status.ok() ? 0 : 1;
 }

@@ -74,9 +74,13 @@ class Program {
     }
     return true;
   }
-  // Its exit code, or 128 + n.
+  // Its exit code, or 128 + n. One that neither ends nor says anything for 20 s is killed: a failure.
   int Wait() {
     while (Pump()) continue;
+    if (open_[0] || open_[1]) {
+      ADD_FAILURE() << "process " << pid_ << " does not end; it said: " << out() << err();
+      kill(pid_, SIGKILL);
+    }
     int status = 0;
     waitpid(pid_, &status, 0);
     pid_ = -1;
