@@ -180,6 +180,10 @@ class Node final : public Workers::Observer {
   void After(std::function<void()> call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     after_.push_back(std::move(call));
   }
+  template <class Response>
+  void Reply(const Done<Response>& done, Response response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    After([done, response = std::move(response)]() mutable { done(std::move(response)); });
+  }
 
   // The one ending: private values and lease entries go in one revision, keys last.
   uint64_t End(std::vector<Ending> sessions,

@@ -267,7 +267,7 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
   response.set_revision(store_->latest()->revision());
   if (request.validate_only()) {
     PutViolations(violations, response.mutable_violations());
-    return After([done, response] { done(response); });
+    return Reply(done, std::move(response));
   }
   if (!violations.empty()) return fail(ErrorFrom(std::move(violations)));
   if (!session->has_value()) status = Throttle(caller);
@@ -297,7 +297,7 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
                  for (const std::string& warning : change->warnings)
                    response.add_warnings(ValidUtf8(warning));
                }
-               After([done, response] { done(response); });
+               Reply(done, std::move(response));
              });
 }
 
@@ -328,7 +328,7 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
   response.set_revision(store_->latest()->revision());
   if (request.validate_only()) {
     PutViolations(violations, response.mutable_violations());
-    return After([done, response] { done(response); });
+    return Reply(done, std::move(response));
   }
   if (!violations.empty()) return fail(ErrorFrom(std::move(violations)));
   if (!session->has_value()) status = Throttle(caller);
@@ -353,7 +353,7 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
                  for (const ValueChange& one : changes)
                    *response.add_changes() = node::ToProto(one);
                }
-               After([done, response] { done(response); });
+               Reply(done, std::move(response));
              });
 }
 

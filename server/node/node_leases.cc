@@ -222,7 +222,7 @@ LeaseId Node::Acquire(const Caller& caller, const v1::AcquireLeaseRequest& reque
   if (request.validate_only()) {
     v1::AcquireLeaseResponse response;
     PutViolations(violations, response.mutable_violations());
-    After([done, response] { done(response); });
+    Reply(done, std::move(response));
     return LeaseId();
   }
   if (!violations.empty()) return fail(ErrorFrom(std::move(violations)));
@@ -299,7 +299,7 @@ void Node::Grant(LeaseId id) {
            }
            for (const std::string& warning : change->warnings)
              response.add_warnings(ValidUtf8(warning));
-           After([done, response = std::move(response)] { done(response); });
+           Reply(done, std::move(response));
          });
 }
 
@@ -359,7 +359,7 @@ void Node::RenewLease(const Caller& caller, const v1::RenewLeaseRequest& request
   leases_.Renew(*id);
   v1::RenewLeaseResponse response;
   if (lease.ttl.has_value()) *response.mutable_ttl() = backendd::ToProto(*lease.ttl);
-  After([done, response] { done(response); });
+  Reply(done, std::move(response));
 }
 
 void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& request,
@@ -416,7 +416,7 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
   v1::UpdateLeaseResponse response;
   if (request.validate_only()) {
     PutViolations(violations, response.mutable_violations());
-    return After([done, response] { done(response); });
+    return Reply(done, std::move(response));
   }
   if (!violations.empty()) return fail(ErrorFrom(std::move(violations)));
   std::vector<LeaseKey> keys = KeysOf(entries, record.is_private);
@@ -448,7 +448,7 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
              for (const ValueChange& one : change->changes)
                *response.add_changes() = node::ToProto(one);
            }
-           After([done, response] { done(response); });
+           Reply(done, std::move(response));
          });
   GrantWaiters();  // a key less, or SHARED now
 }
@@ -507,14 +507,14 @@ void Node::ReleaseLease(const Caller& caller, const v1::ReleaseLeaseRequest& req
       GrantWaiters();
     }
   }
-  if (ending.empty()) return After([done, response] { done(response); });
+  if (ending.empty()) return Reply(done, std::move(response));
   response.set_released(static_cast<int32_t>(ending.size()));
   auto revision = std::make_shared<uint64_t>(0);
   *revision = End({}, ending, [this, done, response, revision]() mutable {
     mutex_.AssertHeld();
     After([done, response, revision]() mutable {
       response.set_revision(*revision);
-      done(response);
+      done(std::move(response));
     });
   });
 }

@@ -40,9 +40,10 @@ control::v1::Snapshot Head(const Snapshot& snapshot) {
 control::v1::Snapshot ChangesFor(const DeviceId& device, const Snapshot& before,
                                  const Snapshot& after, const std::set<SessionId>& touched) {
   control::v1::Snapshot out = Head(after);
+  const std::optional<DeviceId> place = device;
   for (FlagId flag = 0; flag < Catalogue::Get().size(); ++flag) {
-    const Reading& now = after.Read(flag, device);
-    if (!SameForWorker(before.Read(flag, device), now)) Put(flag, now, out.add_flags());
+    const Reading& now = after.Read(flag, place);
+    if (!SameForWorker(before.Read(flag, place), now)) Put(flag, now, out.add_flags());
   }
   std::set<SessionId> sessions = touched;
   if (out.flags_size() > 0) {

@@ -21,7 +21,9 @@ class AcquireCall final : public grpc::ServerUnaryReactor {
   const LeaseId waiting_;
 };
 
-// The call is the session. It lives until gRPC is done with it and no answer is under way.
+// The call is the session. It lives until gRPC is done with it and no answer is under way. It ends
+// as STREAM_BROKEN where it is cancelled or past its deadline, as PROCESS_EXIT where its process is
+// gone, as RELEASED or KICKED with its lease.
 class HoldStream final : public grpc::ServerWriteReactor<v1::HoldLeaseResponse>,
                          public SessionSink {
  public:
@@ -111,7 +113,12 @@ class LeaseService final : public v1::LeaseService::CallbackService {
   grpc::ServerUnaryReactor* AcquireLease(grpc::CallbackServerContext* context,
                                          const v1::AcquireLeaseRequest* request,
                                          v1::AcquireLeaseResponse* response) override {
-    return new AcquireCall(node_, CallerOf(*node_, *context), *request, response);
+    const Caller caller = CallerOf(*node_, *context);
+    if (request->has_wait()) return new AcquireCall(node_, caller, *request, response);
+    // gRPC ends its own reactor without another thread.
+    auto* reactor = context->DefaultReactor();
+    node_->AcquireLease(caller, *request, Later(reactor, response));
+    return reactor;
   }
   grpc::ServerWriteReactor<v1::HoldLeaseResponse>* HoldLease(
       grpc::CallbackServerContext* context, const v1::HoldLeaseRequest* request) override {
