@@ -60,8 +60,10 @@ std::string Overview(const std::vector<Command>& commands, const std::vector<Opt
       absl::StrAppend(&text, "  ", c.examples[0], "\n");
       ++examples;
     }
-    // The first sentence; a dot inside a name ends none.
-    const absl::string_view first = c.summary.substr(0, c.summary.find(". "));
+    // Up to the first pause; a dot inside a name is none.
+    const size_t pause =
+        std::min({c.summary.find(". "), c.summary.find(": "), c.summary.find("; ")});
+    const absl::string_view first = c.summary.substr(0, pause);
     absl::StrAppendFormat(&lines, "  %-18s %s\n", c.path, absl::StripSuffix(first, "."));
   }
   return absl::StrCat(text, "\nbackendctl ",

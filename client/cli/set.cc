@@ -57,7 +57,8 @@ int Report(const Arguments& arguments, const Response& response) {
                                      ValueText(c.new_value()))));
     }
     if (response.changes().empty() && response.violations().empty()) {
-      PrintLine("no effective value changed");
+      PrintLine(arguments.Has("--dry-run") ? "would be accepted; nothing is written"
+                                           : "no effective value changed");
     }
   }
   return response.violations().empty() ? kExitOk : kExitBadInput;

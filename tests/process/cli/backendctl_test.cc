@@ -85,7 +85,10 @@ TEST_F(BackendctlTest, SetsAndUnsetsBaseValues) {
 }
 
 TEST_F(BackendctlTest, DryRunChangesNothing) {
-  EXPECT_EQ(Ctl({"set", "cudnn.benchmark=true", "--dry-run"}).code, 0);
+  const Outcome dry = Ctl({"set", "cudnn.benchmark=true", "--dry-run"});
+  EXPECT_EQ(dry.code, 0);
+  EXPECT_EQ(dry.out, "would be accepted; nothing is written\n");
+  EXPECT_EQ(Ctl({"set", "cudnn.benchmark=7", "--dry-run"}).code, 8);
   EXPECT_EQ(Flag("cudnn.benchmark"), json({{"bool", false}}));
 }
 

@@ -74,7 +74,8 @@ class Program {
     }
     return true;
   }
-  // Its exit code, or 128 + n. One that neither ends nor says anything for 20 s is killed: a failure.
+  // Its exit code, or 128 + n. One that neither ends nor says anything for 20 s is killed: a
+  // failure.
   int Wait() {
     while (Pump()) continue;
     if (open_[0] || open_[1]) {

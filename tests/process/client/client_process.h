@@ -80,6 +80,12 @@ class ClientProcess : public DaemonProcess {
     }
     return false;
   }
+  // Returns when all of its threads stand still.
+  void StopDaemon() {
+    daemon_->Signal(SIGSTOP);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, daemon_->pid(), &info, WSTOPPED), 0);
+  }
   void KillWorker() {
     const pid_t worker = static_cast<pid_t>(Cpu().pid());
     ASSERT_GT(worker, 0);

@@ -112,7 +112,7 @@ TEST_F(ClientProcess, PoisonedBufferIsRefusedUntilItIsWrittenAnew) {
   auto output = session_->Allocate("cpu", 64);
   ASSERT_OK(arena);
   ASSERT_OK(output);
-  const Tensor y = output->View(DType::kF32, {1});
+  const Tensor y = output->View(DType::kF32, {});
   arena->as<int64_t>()[0] = 7;  // there are 2 classes
   Program failing = session_->NewProgram("cpu");
   v1::CrossEntropy op;
@@ -158,7 +158,7 @@ TEST_F(ClientProcess, LeaseIsStaleOnceTheDaemonIsSilentForOneTtlAndCountsAgainLa
   Open(absl::Milliseconds(500), absl::Milliseconds(300));
   auto lease = session_->Acquire({.flags = {{"cudnn.benchmark", true}}});
   ASSERT_OK(lease);
-  daemon_->Signal(SIGSTOP);
+  StopDaemon();
   EXPECT_TRUE(Becomes([&] { return ReasonOf(lease->token().status()) == Reason::kLeaseStale; }));
   Program program = session_->NewProgram("cpu");
   EXPECT_THAT(program.Submit({.lease = &*lease}), HasReason(Reason::kLeaseStale));
@@ -169,7 +169,7 @@ TEST_F(ClientProcess, LeaseIsStaleOnceTheDaemonIsSilentForOneTtlAndCountsAgainLa
 }
 
 TEST_F(ClientProcess, SilentDaemonIsGivenUpAtTheDeadline) {
-  daemon_->Signal(SIGSTOP);
+  StopDaemon();
   auto client = Client::Create({socket_, absl::Milliseconds(300)});  // the kernel accepts for it
   ASSERT_OK(client);
   EXPECT_THAT((*client)->Get("cudnn.benchmark"), HasReason(Reason::kDeadlineExceeded));

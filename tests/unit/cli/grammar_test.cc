@@ -78,6 +78,17 @@ TEST(Grammar, WrongWordsAreErrorsThatShowTheShape) {
   }
 }
 
+TEST(Grammar, WordsOfAFixedListAreGuessedToo) {
+  EXPECT_THAT(ParseLine("get flgs").text, HasSubstr("did you mean flags?"));
+  EXPECT_THAT(ParseLine("get flags -o jsno").text, HasSubstr("did you mean json?"));
+}
+
+TEST(Grammar, OverviewFitsATerminalAndCutsNoName) {
+  const std::string help = ParseLine("--help").text;
+  for (absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 100u) << line;
+  EXPECT_THAT(help, HasSubstr("grpc.health.v1"));
+}
+
 TEST(Grammar, HelpOfEveryCommandOpensWithTwoExamplesThatParse) {
   for (const Command& command : Commands()) {
     if (command.hidden) continue;
