@@ -233,7 +233,9 @@ TEST_F(Programs, ALaneCarriesProgramsInOrderAndGoesOnAfterARefusal) {
   while (lane->Read(&response)) {
     results += response.has_result();
     refusals += response.has_refusal();
-    if (response.has_refusal()) EXPECT_EQ(response.refusal().reason(), "BUFFER_UNKNOWN");
+    if (response.has_refusal()) {
+      EXPECT_EQ(response.refusal().reason(), "BUFFER_UNKNOWN");
+    }
   }
   EXPECT_TRUE(lane->Finish().ok());
   EXPECT_EQ(results, 2);
