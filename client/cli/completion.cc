@@ -254,7 +254,7 @@ std::vector<Command> CompletionCommands() {
                    Complete};
   complete.hidden = true;
   return {{"completion",
-           "Prints a script that completes commands, options and the daemon's names.",
+           "Prints a completion script: it knows commands, options and the daemon's names.",
            {{"SHELL", true, false, Names::kNone, {"bash", "zsh", "fish"}}},
            {},
            {"backendctl completion bash", "backendctl completion fish"},

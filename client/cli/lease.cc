@@ -106,7 +106,7 @@ std::vector<Command> LeaseCommands() {
   hold.push_back({"--max-hold", "TIME", "end by itself after this long"});
   hold.push_back(OutputOption());
   return {{"lease hold",
-           "Takes a lease and holds it until Ctrl-C, or until this process dies.",
+           "Holds a lease until Ctrl-C, or until this process dies.",
            {{"ASSIGNMENT", true, true, Names::kAssignment}},
            hold,
            {"backendctl lease hold cudnn.benchmark=true --exclusive",

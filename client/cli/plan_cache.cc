@@ -103,7 +103,7 @@ std::vector<Command> PlanCacheCommands() {
        {"backendctl plan-cache clear", "backendctl plan-cache clear fft --device cpu"},
        Clear},
       {"plan-cache resize",
-       "Sets how many FFT plans a device keeps, as a base value of cuda.cufft_plan_cache.max_size.",
+       "Sets how many FFT plans a device keeps: a base value of cuda.cufft_plan_cache.max_size.",
        {{"SIZE"}},
        {DeviceOption(), OutputOption()},
        {"backendctl plan-cache resize 64", "backendctl plan-cache resize 0 --device cpu"},

@@ -122,7 +122,7 @@ std::vector<Command> StatusCommands() {
            {"backendctl health", "backendctl health backendd.v1.FlagService"},
            Health},
           {"version",
-           "The versions of backendctl and, if one answers, of the daemon.",
+           "The versions of backendctl and of the daemon, if it answers.",
            {},
            {OutputOption()},
            {"backendctl version", "backendctl version -o json"},

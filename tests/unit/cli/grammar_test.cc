@@ -85,7 +85,7 @@ TEST(Grammar, WordsOfAFixedListAreGuessedToo) {
 
 TEST(Grammar, OverviewFitsATerminalAndCutsNoName) {
   const std::string help = ParseLine("--help").text;
-  for (absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 100u) << line;
+  for (absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_THAT(help, HasSubstr("grpc.health.v1"));
 }
 
