@@ -52,7 +52,8 @@ void Show(absl::string_view who, absl::string_view what) {
   size_t column = kIndent;
   for (absl::string_view word : absl::StrSplit(what, ' ')) {
     if (!is_bar && column > kIndent && column + word.size() > kWide) {
-      absl::StrAppend(&text, "\n", std::string(kIndent, ' '));
+      text.back() = '\n';
+      text.append(kIndent, ' ');
       column = kIndent;
     }
     absl::StrAppend(&text, word, " ");
