@@ -1,5 +1,5 @@
 // Every kind of operation with shapes and values at the edges: each is answered by OK or by a typed
-// error, and the worker lives.
+// error, and the worker lives. Most of these programs are refused: kernels have their own suites.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
