@@ -195,9 +195,9 @@ absl::StatusOr<v1::ExplainFlagResponse> Node::ExplainFlag(const Caller& caller,
   for (const Explanation& line : snapshot->Explain(flag, device, session)) {
     v1::LayerValue* value = response.add_layers();
     value->set_layer(static_cast<v1::Layer>(line.entry.layer));
-    value->mutable_scope()->set_kind(line.session.has_value()        ? v1::SCOPE_KIND_SESSION
-                                     : line.entry.device.has_value() ? v1::SCOPE_KIND_DEVICE
-                                                                     : v1::SCOPE_KIND_NODE);
+    value->mutable_scope()->set_kind(line.entry.layer == Layer::kSession ? v1::SCOPE_KIND_SESSION
+                                     : line.entry.device.has_value()     ? v1::SCOPE_KIND_DEVICE
+                                                                         : v1::SCOPE_KIND_NODE);
     if (line.entry.device.has_value()) value->mutable_scope()->set_device(*line.entry.device);
     *value->mutable_value() = backendd::ToProto(line.entry.value);
     value->set_source(ValidUtf8(line.entry.source));
