@@ -1,4 +1,4 @@
-// Flags under leases through the wire: S02, S03, S05, and control-plane scenarios 1, 3, 4, 20, 21.
+// Flags under leases through the wire: S02, S03, and control-plane scenarios 1, 3, 4, 20, 21.
 #include <gtest/gtest.h>
 
 #include <algorithm>

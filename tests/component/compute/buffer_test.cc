@@ -43,6 +43,7 @@ TEST_F(Buffers, WhatAnotherSessionWroteIsNeverRead) {
   EXPECT_EQ(*ReadBytes(kOther, 1, 4096), std::string(4096, '\0'));
 }
 
+// S60, for one caller.
 TEST_F(Buffers, IdsAreUniqueAndComeBackAfterFree) {
   ASSERT_OK(Allocate(kSession, {{1, 64}}));
   EXPECT_THAT(Allocate(kSession, {{2, 64}, {1, 64}}), HasReason(Reason::kBufferExists));
@@ -73,6 +74,7 @@ TEST_F(Buffers, OneByteOverTheQuotaFailsAndTheLastByteHasOneWinner) {
   EXPECT_EQ(device_->mapped(), 1024u);
 }
 
+// S57.
 TEST_F(Buffers, FreeInFlightIsDeferredToCompletion) {
   ASSERT_OK(Allocate(kSession, {{1, 64}}));
   device_->Hold();

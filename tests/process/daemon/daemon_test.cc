@@ -13,6 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
+// S66.
 TEST_F(DaemonProcess, ASecondDaemonOnTheSocketIsRefusedAndTheFirstGoesOn) {
   Start();
   EXPECT_EQ(RunToEnd(Words()), 1);
@@ -28,6 +29,7 @@ TEST_F(DaemonProcess, AStaleSocketFileIsReplaced) {
   Start();
 }
 
+// S65.
 TEST_F(DaemonProcess, ASocketPathThatDoesNotFitIsNamedWithItsLength) {
   const std::string path = directory_ + "/" + std::string(150, 'x');
   EXPECT_EQ(RunToEnd({BIN "/backendd", "--socket", path}), 2);
@@ -106,6 +108,7 @@ TEST_F(DaemonProcess, SigtermGivesNoticeAndEndsWhenTheLastSessionLeaves) {
   EXPECT_EQ(daemon_->Wait(), 0);
 }
 
+// S69.
 TEST_F(DaemonProcess, TheDrainTimeoutEndsSessionsThatStay) {
   Start({"--drain-timeout", "200ms"});
   OpenSession session(Channel());

@@ -138,6 +138,7 @@ TEST_F(WorkerTest, AKilledWorkerLosesItsBuffersAndNoLease) {
   EXPECT_EQ(response.stamp().device_epoch(), next.epoch());
 }
 
+// S59, for buffers.
 TEST_F(WorkerTest, AClientKilledInItsProgramLeavesNoByte) {
   const std::string ready = directory_ + "/ready";
   Child victim({BIN "/worker_victim", socket_, cpu_.socket(), ready}, log_);
