@@ -323,6 +323,11 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
   for (int i = 0; i < request.flags_size(); ++i)
     requested.push_back(
         {request.flags(i), *device, std::nullopt, absl::StrCat("flags[", i, "]"), std::nullopt});
+  if (request.flags_size() == 0)
+    violations.push_back({"flags", Reason::kArgumentInvalid, "nothing to unset"});
+  if (request.scope().kind() == v1::SCOPE_KIND_SESSION && !session->has_value())
+    violations.push_back(
+        {"scope", Reason::kScopeInvalid, "the scope SESSION needs the request's session_id"});
   const std::vector<Entry> entries = store_->Check(requested, *session, false, &violations);
   v1::UnsetFlagsResponse response;
   response.set_revision(store_->latest()->revision());

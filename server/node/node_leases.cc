@@ -334,10 +334,10 @@ absl::StatusOr<LeaseId> Node::OwnLease(const Caller& caller, uint64_t session,
   const HeldLease* lease = leases_.Find(id);
   if (lease != nullptr && lease->session == own && lease->state == LeaseState::kActive) return id;
   if (const auto* ended = leases_.FindEnded(id); ended != nullptr && ended->session == own)
-    return Error(Reason::kLeaseStale, absl::StrCat("lease ", Prefix(id), " has ended"),
+    return Error(Reason::kLeaseUnknown, absl::StrCat("lease ", Prefix(id), " has ended"),
                  {{"cause", CauseName(static_cast<v1::EndCause>(ended->cause))}});
   if (lease != nullptr && lease->session == own)
-    return Error(Reason::kLeaseStale, absl::StrCat("lease ", Prefix(id), " is not in force"));
+    return Error(Reason::kLeaseUnknown, absl::StrCat("lease ", Prefix(id), " is not in force"));
   if (lease != nullptr && MaySee(caller.role))
     return Error(Reason::kLeaseNotYours, absl::StrCat("lease ", Prefix(id), " is another's"));
   return Error(Reason::kLeaseUnknown, absl::StrCat("there is no lease ", Prefix(id)));
@@ -352,7 +352,7 @@ void Node::RenewLease(const Caller& caller, const v1::RenewLeaseRequest& request
   if (lease.deadline <= clock_->Steady()) {  // due, though the timer has not come round to it
     End({}, {{*id, v1::END_CAUSE_TTL_EXPIRED}}, nullptr);
     return After([done, id = *id] {
-      done(Error(Reason::kLeaseStale, absl::StrCat("lease ", Prefix(id), " has ended"),
+      done(Error(Reason::kLeaseUnknown, absl::StrCat("lease ", Prefix(id), " has ended"),
                  {{"cause", "TTL_EXPIRED"}}));
     });
   }
