@@ -113,7 +113,7 @@ const HeldLease& LeaseTable::Enqueue(SessionId session, std::vector<LeaseKey> ke
 }
 
 std::optional<LeaseId> LeaseTable::GrantNext() {
-  for (const auto& [order, id] : line_) {
+  for (const auto [order, id] : line_) {  // copies: the grant takes its place out of the line
     HeldLease& lease = *leases_.at(id);
     if (BlockerBefore(lease, order).has_value()) continue;
     line_.erase({order, id});
