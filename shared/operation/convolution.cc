@@ -73,6 +73,11 @@ std::optional<Extents> ForwardShape(Check& check, int x, int w) {
               absl::StrCat("has rank ", sw.size(), "; x has ", sx.size()));
     return std::nullopt;
   }
+  if (c.stride.size() != sx.size() - 2) {  // the lists were read by dy's rank
+    check.Bad(x, Reason::kShapeInvalid,
+              absl::StrCat("has ", sx.size() - 2, " spatial dimensions; dy has ", c.stride.size()));
+    return std::nullopt;
+  }
   const int64_t channels = sx[1];
   const int64_t out = c.transposed ? sw[1] * c.groups : sw[0];
   const int64_t expected = c.transposed ? sw[0] : sw[1] * c.groups;
