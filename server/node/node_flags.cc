@@ -232,6 +232,7 @@ void Node::SetFlags(const Caller& caller, const v1::SetFlagsRequest& request,
     After([done, status = std::move(status)] { done(status); });
   };
   auto status = Admit(caller, request.has_session_id() ? Act::kSession : Act::kBase);
+  if (status.ok()) status = CheckRequest(request);
   if (!status.ok()) return fail(status);
   const auto session = OwnIf(caller, request.has_session_id(), request.session_id());
   if (!session.ok()) return fail(session.status());
@@ -309,6 +310,7 @@ void Node::UnsetFlags(const Caller& caller, const v1::UnsetFlagsRequest& request
     After([done, status = std::move(status)] { done(status); });
   };
   auto status = Admit(caller, request.has_session_id() ? Act::kSession : Act::kBase);
+  if (status.ok()) status = CheckRequest(request);
   if (!status.ok()) return fail(status);
   const auto session = OwnIf(caller, request.has_session_id(), request.session_id());
   if (!session.ok()) return fail(session.status());

@@ -10,6 +10,7 @@
 #include "server/node/node.h"
 #include "shared/convert/duration.h"
 #include "shared/convert/flag_value.h"
+#include "shared/convert/request.h"
 #include "shared/status/error.h"
 #include "shared/status/macros.h"
 #include "shared/text.h"

@@ -169,9 +169,10 @@ absl::Status Node::Check(const Caller& caller,
 LeaseId Node::AcquireLease(const Caller& caller, const v1::AcquireLeaseRequest& request,
                            Done<v1::AcquireLeaseResponse> done) {
   Turn turn(this);
-  const auto own = Own(caller, request.session_id());
-  if (!own.ok()) {
-    After([done, status = own.status()] { done(status); });
+  absl::Status status = Own(caller, request.session_id()).status();
+  if (status.ok()) status = CheckRequest(request);
+  if (!status.ok()) {
+    After([done, status] { done(status); });
     return LeaseId();
   }
   if (!Once(caller, request, &done)) return LeaseId();
@@ -371,6 +372,7 @@ void Node::UpdateLease(const Caller& caller, const v1::UpdateLeaseRequest& reque
   };
   const auto id = OwnLease(caller, request.session_id(), request.lease_id());
   if (!id.ok()) return fail(id.status());
+  if (auto status = CheckRequest(request); !status.ok()) return fail(status);
   if (!Once(caller, request, &done)) return;
   const HeldLease& lease = *leases_.Find(*id);
   LeaseRecord& record = records_.at(*id);
@@ -461,6 +463,9 @@ void Node::ReleaseLease(const Caller& caller, const v1::ReleaseLeaseRequest& req
     After([done, status = std::move(status)] { done(status); });
   };
   if (auto status = Admit(caller, Act::kSession); !status.ok()) return fail(status);
+  if (auto status = CheckRequest(request); !status.ok()) return fail(status);
+  if (request.has_owner() && request.owner().empty())
+    return fail(Error(Reason::kArgumentInvalid, "owner is empty; it names the leases to end"));
   if (request.has_session_id()) {
     if (auto own = Own(caller, request.session_id()); !own.ok()) return fail(own.status());
   }

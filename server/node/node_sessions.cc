@@ -82,6 +82,7 @@ absl::StatusOr<SessionId> Node::AddSession(const Caller& caller, const v1::Hello
 absl::StatusOr<SessionId> Node::OpenSession(const Caller& caller, const v1::Hello& hello,
                                             SessionSink* sink) {
   RETURN_IF_ERROR(Admit(caller, Act::kSession));
+  RETURN_IF_ERROR(CheckRequest(hello));
   std::vector<Violation> violations;
   absl::Duration ttl = kDefaultTtl, grace = absl::ZeroDuration();
   if (hello.has_ttl())
@@ -321,6 +322,7 @@ absl::StatusOr<SessionId> Node::HoldLease(const Caller& caller, const v1::HoldLe
                                           SessionSink* sink, std::function<void(int)> queued,
                                           Done<v1::AcquireLeaseResponse> granted) {
   RETURN_IF_ERROR(Admit(caller, Act::kSharedLease));
+  RETURN_IF_ERROR(CheckRequest(request));
   std::vector<Violation> violations;
   absl::Duration most = absl::InfiniteDuration();
   if (request.has_max_hold())
