@@ -96,10 +96,6 @@ void Worker::Apply(const control::v1::Command& command) {
       plans_.SetLimit(PlanKind::kFft, static_cast<uint64_t>(*plans));
     admission_->RevisionChanged();
   }
-  for (const control::v1::PlanCacheLimit& limit : command.plan_cache_limits()) {
-    const auto kind = PlanKindFromName(limit.kind());
-    if (kind.has_value() && limit.max_size() >= 0) plans_.SetLimit(*kind, limit.max_size());
-  }
   for (const control::v1::Grant& grant : command.grants()) sessions_.Grant(grant);
   for (const control::v1::SessionEnd& end : command.ends()) {
     sessions_.End(SessionId(end.session_id()));

@@ -215,14 +215,6 @@ std::vector<LeaseId> LeaseTable::OfSession(SessionId session) const {
   return ids;
 }
 
-std::vector<LeaseId> LeaseTable::WithFlag(int flag) const {
-  const auto uses = uses_.find(flag);
-  if (uses == uses_.end()) return {};
-  std::set<LeaseId> ids = uses->second.held;
-  ids.insert(uses->second.waiting.begin(), uses->second.waiting.end());
-  return {ids.begin(), ids.end()};
-}
-
 std::vector<LeaseId> LeaseTable::All() const {
   std::vector<std::pair<uint64_t, LeaseId>> ordered;
   ordered.reserve(leases_.size());

@@ -15,13 +15,6 @@ uint64_t BytesOf(const Plan& plan) { return plan.host_bytes + plan.device_bytes;
 
 absl::string_view PlanKindName(PlanKind kind) { return kNames[static_cast<int>(kind)]; }
 
-std::optional<PlanKind> PlanKindFromName(absl::string_view name) {
-  for (int i = 0; i < kPlanKinds; ++i) {
-    if (kNames[i] == name) return static_cast<PlanKind>(i);
-  }
-  return std::nullopt;
-}
-
 PlanKind PlanKindOf(OpKind kind) {
   switch (kind) {
     case OpKind::kFft:

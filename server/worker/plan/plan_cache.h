@@ -26,7 +26,6 @@ namespace backendd::worker {
 enum class PlanKind { kFft, kConvolution, kGemm, kOther };
 inline constexpr int kPlanKinds = 4;
 absl::string_view PlanKindName(PlanKind kind);  // "fft", "convolution", "gemm", "other"
-std::optional<PlanKind> PlanKindFromName(absl::string_view name);
 PlanKind PlanKindOf(OpKind kind);
 
 struct PlanLookup {
