@@ -81,7 +81,7 @@ class LeaseTable {
   const Ended* FindEnded(LeaseId id) const;
   std::vector<Ended> EndedOf(SessionId session) const;
   std::vector<LeaseId> OfSession(SessionId session) const;  // in order of arrival
-  std::vector<LeaseId> All() const;      // in order of arrival
+  std::vector<LeaseId> All() const;                         // in order of arrival
   int PositionOf(LeaseId waiter) const;  // 1: the first in line among overlapping ones
   // The longest line, of waiters that `counts` counts.
   int WaitersOn(const std::vector<LeaseKey>& keys, absl::FunctionRef<bool(LeaseId)> counts) const;
